@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from email.message import EmailMessage
 from typing import Any, Never
-from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import SecretStr, ValidationError
+from pydantic import SecretStr
 
 from app.collect import outbound
 from app.collect.mail import SmtpServer, hand_in
@@ -23,7 +22,7 @@ from app.notify.clicks import Clicks
 from app.notify.commands import Commands
 from app.notify.connection import listen
 from app.notify.events import Json, Represent
-from app.notify.links import Asks, Links
+from app.notify.links import Links
 from app.notify.mutes import Mutes
 from app.notify.sender import Sender
 from app.notify.slack import RefusedError, UnansweredError, slack
@@ -32,10 +31,9 @@ from app.settings import Settings
 from app.store import outbox
 from app.store.database import Database
 from app.store.incidents import FirstSuspect
-from app.store.timeline import ChangeFilter
 from app.supervise import Worker
-from app.web import params, shapes
-from app.web.problems import Problem
+from app.web import shapes
+from app.web.addresses import Addresses
 from app.written import Written
 
 MAIL_WITHIN = 25.0
@@ -95,26 +93,12 @@ def notifier_of(settings: Settings, database: Database, *, url: str, clock: Call
     heard = Heard(
         Clicks(database.write, told, clock, url),
         Commands(database.read, channel, url, clock, mutes),
-        Links(database.read, told, channel, url, clock, asks=changes_asked(clock), routes=routes),
+        Links(database.read, told, channel, url, clock, Addresses(clock), routes=routes),
         mutes,
         app_token=secret(settings.slack_app_token),
         api=str(settings.slack_api),
     )
     return Notifier(sender, routes, heard)
-
-
-def changes_asked(clock: Callable[[], datetime]) -> Asks:
-    """What the address of a list of changes asks for, as its page reads it; whichever page of it."""
-
-    def asks(address: str) -> ChangeFilter | None:
-        named = dict(parse_qsl(urlsplit(address).query))
-        named.pop("after", None)
-        try:
-            return params.ChangesAsked.model_validate(named).filter(clock())
-        except (ValidationError, Problem):
-            return None
-
-    return asks
 
 
 def secret(value: SecretStr | None) -> str:

@@ -16,18 +16,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app.core.changes.report import COUNTED, LINES, what_changed
 from app.core.phrases import duration, many
-from app.core.screen.talkers import talkers
-from app.core.screen.who_calls import ROWS, who_calls
 from app.notify.asking import Asked, NotUnderstoodError, asked
 from app.notify.blocks import NAME, Json, code, context, escape, link, section
-from app.notify.lines import incident_line
+from app.notify.looked_up import LONGEST_CALLS, callers, open_incidents
 from app.notify.mutes import Mutes
-from app.store import calls, incidents, search, timeline
+from app.store import search, timeline
 from app.store.seen import UnknownClusterError, read_seen
 
 HALF_AN_HOUR, FIVE_MINUTES = timedelta(minutes=30), timedelta(minutes=5)
-LONGEST_CALLS = timedelta(hours=6)
-"""What of calls is asked for at most: what is added up well within three seconds."""
 AT_ONCE = 10
 """Incidents that are listed."""
 _HELP = """\
@@ -105,25 +101,18 @@ class Commands:
         known = [fresh.cluster for fresh in seen.freshness]
         if len(known) != 1:
             raise NotUnderstoodError(f"Say which cluster: cluster={known[0]}." if known else "No cluster is known yet.")
-        heard = await calls.read(conn, known[0], to_at - 2 * minus, to_at)
-        what = one.word
-        wanted = heard.where(lambda key: what in (None, key.resource, f"{key.resource}.{key.api_group}"))
-        boundary = (to_at - minus).timestamp()
-        found = talkers(wanted, boundary=boundary, seconds=minus.total_seconds(), most=ROWS)
-        table = who_calls(found, cluster=known[0], to_at=to_at, minus=minus, gaps=seen.gaps, heard=bool(heard))
+        table = await callers(conn, known[0], seen, to_at=to_at, minus=minus, what=one.word)
         return _table("Who calls", table, f"{self.url}/clusters/{quote(known[0], safe='')}/control-plane")
 
     async def _incidents(self, conn: AsyncConnection, one: Asked) -> Json:
         if one.words or one.minus:
             raise NotUnderstoodError("Of incidents, only cluster=NAME can be said.")
         await read_seen(conn, one.cluster, from_at=None, to_at=None)
-        found = await incidents.list_incidents(conn, cluster=one.cluster, status="open", limit=AT_ONCE + 1)
-        firsts = await incidents.first_suspects(conn, [incident.id for incident in found])
-        lines = [incident_line(one, firsts.get(one.id), url=self.url, now=self.clock()) for one in found[:AT_ONCE]]
-        parts = [section(line) for line in lines]
-        if not parts:
+        lines, is_all = await open_incidents(conn, one.cluster, url=self.url, now=self.clock(), most=AT_ONCE)
+        if not lines:
             return _whispered("No incident is open", [section("No incident is open.")])
-        if len(found) > AT_ONCE:
+        parts = [section(line) for line in lines]
+        if not is_all:
             parts.append(context(f"Those that began last. {link(f'{self.url}/incidents', 'All of them')}"))
         return _whispered(f"{many(len(parts), 'incident')} open", parts)
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import unquote
 
 import structlog
@@ -14,13 +14,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app.core.model import Resource
 from app.core.routes import NO_ROUTES, Routes
-from app.notify.blocks import Json, section
+from app.core.screen.axis import Axis
+from app.notify.blocks import Json, code, context, section
 from app.notify.lines import change_lines, incident_line, listed_lines, object_lines
+from app.notify.looked_up import LONGEST_CALLS, callers, open_incidents
 from app.notify.slack import BusyError, RefusedError, Slack, UnansweredError
 from app.store import codec, incidents, timeline
 from app.store.history import read_history
 from app.store.incidents import FirstSuspect
 from app.store.search import AT_FIRST, find_changes
+from app.store.seen import UnknownClusterError, read_seen
 from app.store.timeline import ChangeFilter
 
 MOST = 5
@@ -29,10 +32,9 @@ LISTED = 5
 """Changes that are shown of a list."""
 _OBJECT = r"objects/(?P<cluster>[^/?#]+)/(?P<group>[^/?#]+)/(?P<kind>[^/?#]+)/(?P<namespace>[^/?#]+)/(?P<name>[^/?#]+)"
 _PATH = re.compile(
-    rf"/(?:incidents/(?P<incident>[0-9a-f]{{12}})|changes/(?P<change>[0-9a-f]{{28}})|{_OBJECT}|(?P<list>changes))(?:[?#]|\Z)"
+    rf"/(?:incidents/(?P<incident>[0-9a-f]{{12}})|changes/(?P<change>[0-9a-f]{{28}})|{_OBJECT}|(?P<list>changes)"
+    r"|clusters/(?P<plane>[^/?#]+)/control-plane|(?P<graph>explore)|(?:incidents)?)(?:[?#]|\Z)"
 )
-Asks = Callable[[str], ChangeFilter | None]
-"""What a link to a list of changes asks for; None where its address is no good."""
 
 log = structlog.get_logger()
 
@@ -44,10 +46,27 @@ def _resource(to: re.Match[str]) -> Resource:
     return Resource(cluster, "" if group == "core" else group, kind, None if namespace == "-" else namespace, name)
 
 
+class Asks(Protocol):
+    """What addresses of pages ask for, as the pages read them. Raises ValueError for an address that is no good, and
+    UnknownClusterError."""
+
+    def changes(self, address: str) -> ChangeFilter:
+        """Of a list of changes."""
+
+    def cluster(self, address: str) -> str | None:
+        """Of the list of incidents; None for all."""
+
+    async def graph(self, conn: AsyncConnection, address: str) -> str:
+        """What a question to what was measured is answered, as a table."""
+
+    def window(self, address: str) -> Axis:
+        """Of a page about a time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Links:
     """Shows in ``channel`` (its ID), and where routes tell of everything, what links to ``url``, where people reach us,
-    lead to. ``asks`` reads the address of a list."""
+    lead to. ``asks`` reads their addresses."""
 
     engine: AsyncEngine
     slack: Slack
@@ -68,7 +87,8 @@ class Links:
             if event["type"] != "link_shared" or event["channel"] not in known:
                 return
             urls = [one["url"] for one in event["links"][:MOST]]
-            found = [(url, _PATH.match(url.removeprefix(self.url))) for url in urls if url.startswith(f"{self.url}/")]
+            ours = [url for url in urls if f"{url}/".startswith(f"{self.url}/")]
+            found = [(url, _PATH.match(url.removeprefix(self.url) or "/")) for url in ours]
             if "unfurl_id" in event:
                 place = {"unfurl_id": event["unfurl_id"], "source": event["source"]}
             else:
@@ -76,34 +96,54 @@ class Links:
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"this is no event of Slack: {type(error).__name__}") from None
         async with self.engine.connect() as conn:
-            shown = {url: shows for url, to in found if to and (shows := await self._shown(conn, url, to))}
+            shown = {url: blocks for url, to in found if to and (blocks := await self._known(conn, url, to))}
         if shown:
             await self._show(place, shown)
 
-    async def _shown(self, conn: AsyncConnection, url: str, to: re.Match[str]) -> Json | None:
-        """None for what is not known any more, and for a list whose address is no good."""
+    async def _known(self, conn: AsyncConnection, url: str, to: re.Match[str]) -> Json | None:
+        """None for what is not known any more, and where the address is no good, or names no cluster that is known."""
+        try:
+            blocks = await self._shown(conn, url, to)
+        except (UnknownClusterError, ValueError):
+            return None
+        return {"blocks": blocks} if blocks else None
+
+    async def _shown(self, conn: AsyncConnection, url: str, to: re.Match[str]) -> list[Json] | None:
+        """None for what is not known any more. Raises UnknownClusterError, and ValueError for a bad address."""
         if to["incident"]:
             found = await incidents.read_incident(conn, to["incident"])
-            if found is None:
-                return None
-            text = incident_line(found[0], FirstSuspect.of(found[1]), url=self.url, now=self.clock())
-        elif to["change"]:
+            now = self.clock()
+            return (
+                [section(incident_line(found[0], FirstSuspect.of(found[1]), url=self.url, now=now))] if found else None
+            )
+        if to["change"]:
             change = await timeline.read_change(conn, to["change"])
-            if change is None:
-                return None
-            text = change_lines(change, url=self.url)
-        elif to["list"]:
-            wanted = self.asks(url)
-            if wanted is None:
-                return None
-            page = await find_changes(conn, wanted, limit=LISTED + 1, within=AT_FIRST)
-            text = listed_lines(page.changes, url=self.url, most=LISTED, is_all=page.next is None)
-        else:
+            return [section(change_lines(change, url=self.url))] if change else None
+        if to["list"]:
+            page = await find_changes(conn, self.asks.changes(url), limit=LISTED + 1, within=AT_FIRST)
+            return [section(listed_lines(page.changes, url=self.url, most=LISTED, is_all=page.next is None))]
+        if to["plane"]:
+            return await self._plane(conn, codec.clean(unquote(to["plane"])), self.asks.window(url))
+        if to["graph"]:
+            return [code((await self.asks.graph(conn, url)).rstrip("\n"))]
+        if to["name"]:
             history = await read_history(conn, _resource(to), limit=1)
-            if history is None:
-                return None
-            text = object_lines(history, url=self.url)
-        return {"blocks": [section(text)]}
+            return [section(object_lines(history, url=self.url))] if history else None
+        return await self._front(conn, self.asks.cluster(url))
+
+    async def _front(self, conn: AsyncConnection, cluster: str | None) -> list[Json]:
+        """What is open."""
+        await read_seen(conn, cluster, from_at=None, to_at=None)
+        lines, is_all = await open_incidents(conn, cluster, url=self.url, now=self.clock(), most=LISTED)
+        more = [] if is_all else [context("Those that began last.")]
+        return [*map(section, lines or ["No incident is open."]), *more]
+
+    async def _plane(self, conn: AsyncConnection, cluster: str, axis: Axis) -> list[Json]:
+        """Who called then, or at the end of a long time, beside as long before."""
+        minus = min(axis.to_at - axis.from_at, LONGEST_CALLS)
+        seen = await read_seen(conn, cluster, from_at=axis.to_at - 2 * minus, to_at=axis.to_at)
+        table = await callers(conn, cluster, seen, to_at=axis.to_at, minus=minus)
+        return [code(table.rstrip("\n"))]
 
     async def _show(self, place: dict[str, str], shown: dict[str, Json]) -> None:
         try:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import httpx2
 import pytest
+from msgspec.structs import replace as replace_struct
 
 from app.notify.connection import listen
 from app.notify.links import LISTED, Links
 from app.notify.slack import slack
-from app.notifying import changes_asked
+from app.store import incidents
+from app.web.addresses import Addresses
 from app.web.deps import Slack, refuse_command, refuse_told
 from app.web.filters import object_path
 from app.web.routes import create_app
@@ -37,7 +40,7 @@ async def told() -> AsyncIterator[Workspace]:
 
 def links(site: Site, told: Workspace) -> Links:
     return Links(
-        site.database.read, slack(TOKEN, f"{told.url}api/"), CHANNEL, HOST, lambda: NOW, changes_asked(lambda: NOW)
+        site.database.read, slack(TOKEN, f"{told.url}api/"), CHANNEL, HOST, lambda: NOW, Addresses(lambda: NOW)
     )
 
 
@@ -79,10 +82,49 @@ async def test_a_list_of_changes_is_shown_with_its_newest(site: Site, told: Work
     assert "and older ones" in found[all_of_them]
 
 
+async def test_the_first_page_is_shown_with_what_is_open(site: Site, told: Workspace) -> None:
+    urls = f"{HOST}/", HOST, f"{HOST}/incidents", f"{HOST}/?cluster=shop&after=1f.2a"
+    found = await unfurled(site, told, *urls)
+    assert set(found) == {*urls}
+    for shown in found.values():
+        assert f"{INCIDENT}|" in shown
+        assert "*open*, since" in shown
+
+
+async def test_where_nothing_is_open_that_is_said(site: Site, told: Workspace) -> None:
+    async with site.database.write.begin() as conn:
+        await incidents.save_incident(conn, replace_struct(world.incident(), status="resolved", resolved_at=NOW))
+    found = await unfurled(site, told, f"{HOST}/")
+    assert "No incident is open." in found[f"{HOST}/"]
+
+
+async def test_a_control_plane_is_shown_with_who_called_then(site: Site, told: Workspace) -> None:
+    page = f"{HOST}/clusters/shop/control-plane"
+    day, minute = f"{page}?minus=1d", f"{page}?from={world.START:%Y-%m-%dT%H:%M:%SZ}&to={world.END:%Y-%m-%dT%H:%M:%SZ}"
+    found = await unfurled(site, told, page, day, minute)
+    assert "shop: the 1 h to " in found[page]
+    assert "shop: the 6 h to " in found[day]
+    assert "WHO" in found[minute]
+
+
+async def test_a_graph_is_shown_as_a_table(site: Site, told: Workspace) -> None:
+    when = f"from={world.START:%Y-%m-%dT%H:%M:%SZ}&to={world.END:%Y-%m-%dT%H:%M:%SZ}"
+    calls = f"{HOST}/explore?of=calls&cluster=shop&by=verb&metric=&{when}"
+    promql = f"{HOST}/explore?of=promql&promql=up%7Bjob%3D%22api%22%7D"
+    nothing = f"{HOST}/explore?metric=unheard_of&{when}"
+    found = await unfurled(site, told, calls, promql, nothing)
+    assert "shop: rate of calls by verb, to 20" in found[calls]
+    assert re.search(r"LAST  AT +HIGHEST  AT +OF\\n +[0-9.]+/s  \d\d:\d\d:\d\d", found[calls])
+    assert 'up{job=\\"api\\"}' in found[promql]
+    assert "nothing was measured of it then" in found[nothing]
+
+
 @pytest.mark.parametrize(
     "url",
     [
-        f"{HOST}/",
+        f"{HOST}/accuracy",
+        f"{HOST}/?cluster=nobodys",
+        f"{HOST}/?kind=x",
         f"{HOST}/changes?kinds=Deployment",
         f"{HOST}/changes?from=2026-11-21T14:00:00Z&to=2026-11-21T13:00:00Z",
         f"{HOST}/changes?namespace=%00",
@@ -90,7 +132,13 @@ async def test_a_list_of_changes_is_shown_with_its_newest(site: Site, told: Work
         f"{HOST}/objects/shop/apps/Deployment/payments/nobody",
         f"{HOST}/objects/shop/apps/Deployment/payments",
         f"{HOST}/objects/%00/apps/Deployment/-/%F0%9F%92%A5",
-        f"{HOST}/clusters/shop/control-plane",
+        f"{HOST}/clusters/shop",
+        f"{HOST}/explore",
+        f"{HOST}/explore?metric=a-b",
+        f"{HOST}/explore?of=calls&cluster=nobodys",
+        f"{HOST}/clusters/nobodys/control-plane",
+        f"{HOST}/clusters/shop/control-plane?minus=2h&from=2026-11-21T14:00:00Z",
+        f"{HOST}/clusters/shop/control-plane?to=yesterday",
         f"{HOST}/incidents/{'0' * 12}",
         f"{HOST}/changes/{'0' * 28}",
         f"{HOST}/incidents/{world.incident().id}/../../x",
