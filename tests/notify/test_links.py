@@ -114,7 +114,7 @@ async def test_a_graph_is_shown_as_a_table(site: Site, told: Workspace) -> None:
     nothing = f"{HOST}/explore?metric=unheard_of&{when}"
     found = await unfurled(site, told, calls, promql, nothing)
     assert "shop: rate of calls by verb, to 20" in found[calls]
-    assert re.search(r"LAST  AT +HIGHEST  AT +OF\\n +[0-9.]+/s  \d\d:\d\d:\d\d", found[calls])
+    assert re.search(r"LAST +AT +HIGHEST +AT +OF\\n +[0-9.]+/s  \d\d:\d\d:\d\d", found[calls])
     assert 'up{job=\\"api\\"}' in found[promql]
     assert "nothing was measured of it then" in found[nothing]
 
