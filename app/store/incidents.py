@@ -17,6 +17,7 @@ from app.core.incidents.bundles import LOOKS_AHEAD, LOOKS_BACK
 from app.core.model import Symptom
 from app.store import partitions
 from app.store.tables import changes, clusters, incidents, rankings, requests, symptoms, verdicts
+from app.store.verdicts import with_parts
 
 
 def _cluster_id(cluster: str) -> ScalarSelect[int]:
@@ -111,7 +112,9 @@ _CALLED_FOR = incidents.c.status.not_in(["suspected", "merged"])
 def _incidents() -> Select[Any]:
     v = verdicts.c
     each = func.jsonb_build_object("change_id", v.change_id, "opinion", v.opinion, "by", v.said_by, "at", v.said_at)
-    said = select(func.jsonb_agg(aggregate_order_by(each, v.said_at))).where(v.incident_id == incidents.c.id)
+    said = select(func.jsonb_agg(aggregate_order_by(each, v.said_at))).where(
+        v.incident_id.in_(with_parts(incidents.c.id))
+    )
     columns = (clusters.c.name.label("cluster"), said.scalar_subquery().label("verdicts"))
     return select(incidents, *columns).join(clusters, clusters.c.id == incidents.c.cluster_id)
 
@@ -133,8 +136,14 @@ def _incident(row: Row[Any]) -> Incident:
         opened_by=row.opened_by,
         said=msgspec.convert(row.said, Said),
         merged_into=row.merged_into,
-        verdicts=msgspec.convert(row.verdicts or [], tuple[Verdict, ...]),
+        verdicts=_last_of_each(msgspec.convert(row.verdicts or [], list[Verdict])),
     )
+
+
+def _last_of_each(said: list[Verdict]) -> tuple[Verdict, ...]:
+    """Of each change the last that was said, of the incident or of a part of it, in the order in which it was."""
+    last = {verdict.change_id: verdict for verdict in said}
+    return tuple(verdict for verdict in said if last[verdict.change_id] is verdict)
 
 
 def _newest_payload() -> Select[Any]:

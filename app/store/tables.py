@@ -292,6 +292,7 @@ incidents = Table(
     Column("first_alert_at", at, nullable=False),  # the earliest alert's start: a person may have said another
     Index(None, "cluster_id", "started_at"),  # newest incidents of a cluster
     Index(None, "started_at"),  # those that Slack may have to be told of
+    Index(None, "merged_into", postgresql_where=text("merged_into IS NOT NULL")),  # the parts of an incident
 )
 
 rankings = Table(  # every ranking is kept: what moved between +0, +3 and +10 minutes

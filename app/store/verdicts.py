@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 import msgspec
-from sqlalchemy import ColumnElement, FromClause, delete, func, select
+from sqlalchemy import ColumnElement, CompoundSelect, FromClause, delete, func, literal, select, union_all
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -38,12 +38,19 @@ async def say(conn: AsyncConnection, incident_id: str, verdict: Verdict) -> None
 
 
 async def take_back(conn: AsyncConnection, incident_id: str, change_id: str, *, now: datetime) -> bool:
-    """Forgets a verdict; whether there was one."""
-    gone = delete(_table).where(_table.c.incident_id == incident_id, _table.c.change_id == change_id)
+    """Forgets what was said of a change of an incident, and of its parts; whether there was anything."""
+    wanted = _table.c.incident_id.in_(with_parts(literal(incident_id)))
+    gone = delete(_table).where(wanted, _table.c.change_id == change_id)
     if (await conn.execute(gone)).rowcount == 0:
         return False
     await audit.note(conn, Action.VERDICT_TAKEN_BACK, f"{incident_id}: {change_id}", now=now)
     return True
+
+
+def with_parts(incident_id: ColumnElement[str]) -> CompoundSelect[str]:
+    """The ids of an incident and of what was merged into it: what is said of those is said of it."""
+    part = tables.incidents.alias("part").c
+    return union_all(select(incident_id), select(part.id).where(part.merged_into == incident_id))
 
 
 def of_whole(incident: FromClause) -> ColumnElement[str]:

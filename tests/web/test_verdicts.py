@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from datetime import timedelta
 
+import pytest
+from msgspec.structs import replace
+
+from app.core.findings import Opinion, Verdict
 from app.core.roles import Role
-from app.store import tokens
+from app.store import incidents, tokens, verdicts
 from app.store.tokens import Purpose
 from tests.web import world
 from tests.web.conftest import Site, site
@@ -101,6 +105,27 @@ async def test_the_buttons_do_the_same_without_scripts(site: Site) -> None:
             answer = await client.post(f"/incidents/{INCIDENT}/verdicts", data={"change": change, "opinion": ""})
             assert answer.status_code == 303
     assert "says a responder" not in await page(site, role="responder")
+
+
+async def test_what_was_said_of_a_part_is_said_of_the_incident_that_it_became(site: Site) -> None:
+    part = replace(world.incident(), id="0000000000ce", status="merged", merged_into=INCIDENT)
+    async with site.database.write.begin() as conn:
+        await incidents.save_incident(conn, part)
+        for minutes, incident, change, opinion in (
+            (1, INCIDENT, FIRST, Opinion.NOT_IT),
+            (2, part.id, FIRST, Opinion.IT),
+            (3, part.id, SECOND, Opinion.NOT_IT),
+        ):
+            at = world.END + timedelta(minutes=minutes)
+            await verdicts.say(conn, incident, Verdict(change, opinion, "alice", at))
+    async with site.client("responder") as client:
+        told = (await client.get(f"/api/v1/incidents/{INCIDENT}")).json()["incident"]["verdicts"]
+        assert [(one["change_id"], one["opinion"]) for one in told] == [(FIRST, "it"), (SECOND, "not it")]
+        assert (await client.delete(address(FIRST))).status_code == 200
+        told = (await client.get(f"/api/v1/incidents/{INCIDENT}")).json()["incident"]["verdicts"]
+        assert [one["change_id"] for one in told] == [SECOND], "also what was said before of the same"
+        assert (await client.delete(address(FIRST))).status_code == 404
+        assert (await client.delete(address(SECOND))).status_code == 200
 
 
 @pytest.mark.parametrize(
