@@ -18,7 +18,8 @@ from msgspec import structs
 
 from app.collect.outbound import Endpoint, Outbound, OutboundError
 from app.core.model import Symptom, SymptomSource
-from app.core.objects.redact import Redactor, clean
+from app.core.objects.redact import Redactor
+from app.core.objects.redact_text import clean
 
 NOT_ENDED_YEAR = 1
 """endsAt 0001-01-01 is Go's zero time: it is not said."""

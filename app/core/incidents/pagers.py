@@ -18,7 +18,8 @@ from msgspec.structs import replace
 
 from app.core.findings import Incident
 from app.core.model import Symptom, SymptomSource
-from app.core.objects.redact import Redactor, clean, decode
+from app.core.objects.redact import Redactor, decode
+from app.core.objects.redact_text import clean
 
 LATE = timedelta(days=7)
 """What is told so long after it occurred says so (its label ``told_late``): a sender's queue was emptied."""

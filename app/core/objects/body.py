@@ -10,7 +10,8 @@ import msgspec
 import orjson
 
 from app.core.model import Json, Object, Resource
-from app.core.objects.redact import clean, decode
+from app.core.objects.redact import decode
+from app.core.objects.redact_text import clean
 
 _NO_RAW = msgspec.Raw()
 

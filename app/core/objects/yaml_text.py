@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from textwrap import indent
@@ -9,12 +10,12 @@ from textwrap import indent
 import yaml
 
 from app.core.model import Json, Object
+from app.core.objects import redact_rules as rules
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 DEEPEST = 64
 """Levels of what is looked at as YAML, as of JSON. The composer goes down in C: some 100,000 levels end the process."""
 _COMMENT = re.compile("#.*")
-"""Or what looks like one in a value, which is judged already."""
 _Span = tuple[int, int, str]
 """From where to where of a text something is to be hidden, and behind what."""
 Judge = Callable[[Json], Json]
@@ -41,7 +42,7 @@ def judged(text: str, judge: Judge, word: Callable[[str], str]) -> str | None:
         return None
     spans = [span for node, value in found for span in _changed(text, node, value, judge(value), seen=set())]
     spans += [span for node in nodes for span in _keys(node, word, set())]
-    return _COMMENT.sub(lambda found: word(found[0]), _replaced(text, spans))
+    return _replaced(text, [*spans, *_comments(text, nodes, word)])
 
 
 def _replaced(text: str, spans: list[_Span]) -> str:
@@ -92,7 +93,7 @@ def _changed(text: str, node: yaml.Node, before: Json, after: Json, *, seen: set
     seen.add(id(node))
     if isinstance(after, str):
         start, end = node.start_mark.index, node.end_mark.index
-        yield start, end, _as_block(text[start:end], after) if _is_block(node) else after
+        yield start, end, _written(text[start:end], node, after)
     elif isinstance(before, dict) and isinstance(after, dict):
         for key, inner in node.value:
             yield from _changed(text, inner, before[key.value], after[key.value], seen=seen)
@@ -114,8 +115,46 @@ def _keys(node: yaml.Node, word: Callable[[str], str], seen: set[int]) -> Iterat
         yield from _keys(inner, word, seen)
 
 
+def _comments(text: str, nodes: list[yaml.Node], word: Callable[[str], str]) -> Iterator[_Span]:
+    """What stands behind a # that is in no value and no key."""
+    at = 0
+    for start, end in sorted({span for node in nodes for span in _scalars(text, node, set())}):
+        yield from _outside(text, at, start, word)
+        at = max(at, end)
+    yield from _outside(text, at, len(text), word)
+
+
+def _outside(text: str, start: int, end: int, word: Callable[[str], str]) -> Iterator[_Span]:
+    return ((found.start(), found.end(), word(found[0])) for found in _COMMENT.finditer(text, start, end))
+
+
+def _scalars(text: str, node: yaml.Node, seen: set[int]) -> Iterator[tuple[int, int]]:
+    """From where to where values and keys stand; of a block without its first line, which may end with a comment."""
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.ScalarNode):
+        start, end = node.start_mark.index, node.end_mark.index
+        yield (text.find("\n", start, end) if _is_block(node) and "\n" in text[start:end] else start), end
+        return
+    for one in node.value:
+        for inner in one if isinstance(node, yaml.MappingNode) else (one,):
+            yield from _scalars(text, inner, seen)
+
+
+def _written(before: str, node: yaml.Node, after: str) -> str:
+    """What is left of a value, in the way in which it stood there."""
+    if _is_block(node):
+        return _as_block(before, after)
+    is_quoted = getattr(node, "style", None) in ("'", '"') and not rules.WHOLE_TAG.match(after)
+    if not is_quoted:
+        return after
+    return yaml.safe_dump(after, default_style='"', allow_unicode=True, width=math.inf).rstrip("\n")
+
+
 def _as_block(written: str, after: str) -> str:
-    """What is left of a block, indented as it was."""
+    """What is left of a block, indented as it was, without a comment in its first line."""
     head, _, lines = written.partition("\n")
+    head = _COMMENT.sub("", head).rstrip()
     first = lines.lstrip("\n")
     return f"{head}\n{indent(after, first[: len(first) - len(first.lstrip(' '))])}".rstrip()

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.core.model import Json
@@ -105,11 +105,29 @@ def test_keys_that_become_one_hide_the_whole_text() -> None:
     ),
     st.sampled_from([True, False, None]),
 )
+@example({"password": [], "env": '"\0'}, True)
+@example("\0\x7f", True)
+@example({"password": [], "env": "#"}, True)
 def test_twice_is_once_and_nothing_breaks(value: Json, flow: bool | None) -> None:
     text = yaml.safe_dump({"token": SECRET, "value": value}, default_flow_style=flow)
     once = kept(text)
     assert SECRET not in once
     assert kept(once) == once
+    yaml.safe_load(once)
+
+
+def test_what_is_left_of_a_quoted_value_is_quoted() -> None:
+    text = f"""{{a: "\\"\\0", b: 'it''s token={SECRET}', c: "{SECRET}", password: "{SECRET}"}}\n"""
+    once = kept(text)
+    assert yaml.safe_load(once) == {"a": '"\ufffd', "b": f"it's token={TAG}", "c": SECRET, "password": TAG}
+    assert kept(once) == once
+
+
+def test_what_only_looks_like_a_comment_is_a_value() -> None:
+    assert kept(f"a: '#' # password={SECRET}\n") == f"a: '#' # password={TAG}\n"
+    assert kept("{a: '#', password: []}\n") == "{a: '#', password: []}\n"
+    assert kept(f"a: | # password={SECRET}\n  x # y\n") == f"a: | # password={TAG}\n  x # y\n"
+    assert kept(f"a: | # password={SECRET}\n  token={SECRET}\nb: c\n") == f"a: |\n  token={TAG}\nb: c\n"
 
 
 def test_comments_and_keys_are_texts() -> None:
