@@ -237,7 +237,7 @@ async def test_a_poison_item_is_refused_and_the_others_are_recorded(lab: Lab, sp
 
 
 async def test_an_item_that_is_nested_too_deep_is_refused_alone(lab: Lab, spool: Spool) -> None:
-    deep = event(requestObject=None)[:-1] + ', "requestObject": ' + '{"a":' * 3000 + "1" + "}" * 3001
+    deep = event(requestObject=None)[:-1] + ', "requestObject": ' + '{"a":' * 100_000 + "1" + "}" * 100_001
     send(spool, [EVENTS[0], deep, *EVENTS[1:]])
     await follower(lab, spool).round()
     assert await counted(lab) == {**COUNTED, "quarantine": 1}

@@ -18,7 +18,7 @@ from tests.collect.itbench_made import alert, at, config_map, deployment, put, t
 KEY = b"k" * 32
 
 
-DEEP = '{"kind": "ConfigMap", "metadata": {"name": "a"}, "data": ' + '{"a":' * 5000 + "1" + "}" * 5001
+DEEP = '{"kind": "ConfigMap", "metadata": {"name": "a"}, "data": ' + '{"a":' * 100_000 + "1" + "}" * 100_001
 
 
 class Refused(list[str]):

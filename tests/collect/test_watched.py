@@ -50,9 +50,9 @@ def config_map(name: str, version: int, **data: str) -> dict[str, Any]:
 
 
 def a_deep_object(name: str) -> bytes:
-    """As an API server tells of one that is 5,000 maps deep: so are its managedFields, which stand before its name."""
+    """As an API server tells of one that is 100,000 maps deep, its managedFields too, which stand before its name."""
     owners = b'"ownerReferences":[{"kind":"Widget","name":"w","uid":"uid-w"}]'
-    managed = b'[{"fieldsV1":{"f:data":%s}}]' % (b'{"f:a":' * 5000 + b"{}" + b"}" * 5000)
+    managed = b'[{"fieldsV1":{"f:data":%s}}]' % (b'{"f:a":' * 100_000 + b"{}" + b"}" * 100_000)
     named = b'"name":"%s","namespace":"shop",%s,"resourceVersion":"8","uid":"uid-%s"' % (
         name.encode(),
         owners,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from html import unescape
+from http import HTTPStatus
 from urllib.parse import urlencode
 
 import pytest
@@ -173,7 +174,7 @@ async def test_errors_say_what_a_person_can_do(site: Site) -> None:
         assert {"/", "/changes"} <= set(hrefs(found))
     async with site.client() as client:
         answer = await client.get("/api/v1/changes?verb=patch")
-    assert answer.json()["title"] == "Unprocessable Entity", "programs get HTTP's own words"
+    assert answer.json()["title"] == HTTPStatus(422).phrase, "programs get HTTP's own words"
 
 
 async def test_no_change_is_said_in_words(site: Site) -> None:
