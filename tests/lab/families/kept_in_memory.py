@@ -67,7 +67,7 @@ async def _install(lab: Lab, app: App, place: Key, tag: str, resources: Json, **
 
 
 @family(
-    "The agent that watches on all nodes what processes do is rolled out in a version that keeps far more of it in"
+    "The agent that gathers on all nodes what happens there is rolled out in a version that keeps far more of it in"
     " memory. It has no limit and is never the first to be ended: on nodes with an app that needs much memory, too,"
     " the kernel ends that app, again and again.",
     joined=80,
