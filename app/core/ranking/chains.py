@@ -10,7 +10,7 @@ import re
 
 from app.core.findings import Evidence
 from app.core.ranking.case import Case, Facts, say
-from app.core.ranking.explain import is_consequence
+from app.core.ranking.consequences import is_consequence
 from app.core.signals.signal import Signal, SignalKind
 
 CHURN, ENDED, RELIST, BURDEN, RESTART = range(5)

@@ -17,7 +17,7 @@ from app.core.edges.topology import Topology
 from app.core.entities import WORKLOADS, Entity
 from app.core.objects.dependencies import Named, closure, hosts
 from app.core.phrases import names
-from app.core.ranking.explain import SHORT, lacks_room
+from app.core.ranking.consequences import SHORT, lacks_room
 from app.core.signals.blamed import BLAMES
 from app.core.signals.complaints import REST
 from app.core.signals.errors import SEVERAL

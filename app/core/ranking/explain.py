@@ -40,13 +40,13 @@ from app.core.edges.mechanism import (
 )
 from app.core.edges.references import is_custom
 from app.core.edges.served import ASKED
-from app.core.entities import NODES, POD_MAKING, WORKLOADS, Entity, only_reacts, pods_in
+from app.core.entities import NODES, POD_MAKING, WORKLOADS, Entity, pods_in
 from app.core.model import Change, Outcome, Verb
 from app.core.objects.brought import quoted
-from app.core.objects.pod_states import PREEMPTED
 from app.core.objects.revisions import lacks
 from app.core.objects.taints import is_other_taint
 from app.core.ranking.candidates import Candidate
+from app.core.ranking.consequences import is_consequence, lacks_room
 from app.core.ranking.latent import began
 from app.core.ranking.nearness import distance, mentioned
 from app.core.signals.blamed import BLAMES
@@ -88,18 +88,8 @@ _SCARCE = re.compile(
     re.IGNORECASE,
 )
 """What a client says of a server that more call than it can serve."""
-SHORT = frozenset(
-    {
-        *("SystemOOM", "NodeHasInsufficientMemory", "MemoryPressure", "EvictionThresholdMet"),
-        *("NodeHasDiskPressure", "DiskPressure", "Evicted"),
-    }
-)
-"""What is said of nodes that are too full
-(https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/)."""
 _PRESSED = re.compile(r"Pressure|Insufficient|Eviction|OOM|PLEG")
 """Of one node, what programs that run on all of them may bring about: a machine may be ill by itself."""
-_NO_ROOM = re.compile(r"\A(?!.*(?:unreachable|not-ready)).*(?:Insufficient |Too many pods)", re.DOTALL)
-"""What the scheduler says where nodes are full, and none is lost."""
 
 
 class Match(Struct, frozen=True, gc=False):
@@ -395,42 +385,6 @@ def _covered(candidate: Candidate, signal: Signal) -> tuple[float, int]:
         if hops is not None:
             covered, reached = covered + share * HOP**hops, reached + 1
     return covered, reached
-
-
-def is_consequence(signal: Signal) -> bool:
-    """Whether the signal is what moving pods makes: controllers' calls, their queues, watch events, LISTs of those who
-    could not follow them, no room left."""
-    if signal.kind is SignalKind.LOAD:
-        reacts = bool(signal.users) and all(only_reacts(user) for user in signal.users)
-        return reacts or _podlike(signal.facts.get("relist", ""))
-    if signal.kind is SignalKind.SYMPTOM:
-        return lacks_room(signal) and (bool(signal.spread) or signal.facts.get("reason") == PREEMPTED)
-    if signal.kind is not SignalKind.METRIC:
-        return False
-    return _podlike(signal.facts.get("resource", "")) or signal.facts.get("family") in (
-        "Queue adds",
-        "Queue depth",
-        "Watches ended",
-        "Initial events",
-        "Memory",
-        "CPU",
-        "etcd latency",
-        "Goroutines",
-    )
-
-
-def lacks_room(signal: Signal) -> bool:
-    """Whether pods find no place for those that are there, or are taken from theirs, or a node is too full of them."""
-    if signal.kind is not SignalKind.SYMPTOM or signal.facts.get("reason") in SHORT:
-        return signal.kind is SignalKind.SYMPTOM
-    if signal.facts.get("reason") not in FULL:
-        return False
-    return bool(signal.spread) or signal.facts["reason"] == PREEMPTED or bool(_NO_ROOM.search(signal.text))
-
-
-def _podlike(resource: str) -> bool:
-    """Whether objects of this resource move with pods."""
-    return resource.partition(".")[0] in ("pods", "events", "endpointslices", "endpoints", "replicasets", "bindings")
 
 
 def less_unquoted(found: Sequence[Candidate], explained: Sequence[tuple[Match, ...]]) -> list[tuple[Match, ...]]:

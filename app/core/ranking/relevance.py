@@ -14,8 +14,8 @@ from app.core.model import Symptom
 from app.core.objects.actors import AUTOSCALER, service_account
 from app.core.objects.dependencies import Named, closure
 from app.core.phrases import names
+from app.core.ranking.consequences import is_consequence
 from app.core.ranking.downstream import DEPTH, roots
-from app.core.ranking.explain import is_consequence
 from app.core.signals.complaints import WIDE, is_over
 from app.core.signals.newborn import Newborn, is_newborn
 from app.core.signals.signal import Signal, SignalKind

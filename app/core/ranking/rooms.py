@@ -12,7 +12,7 @@ from typing import Any
 from app.core.edges.topology import Topology, pod_template
 from app.core.entities import WORKLOADS, Entity, workload
 from app.core.ranking.candidates import Candidate
-from app.core.ranking.explain import lacks_room
+from app.core.ranking.consequences import lacks_room
 from app.core.signals.signal import Signal, SignalKind
 
 

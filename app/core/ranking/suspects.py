@@ -29,8 +29,9 @@ from app.core.onset import Floats
 from app.core.ranking.bare import made_bare
 from app.core.ranking.candidates import Candidate, candidates
 from app.core.ranking.case import Case, Facts, Rule
+from app.core.ranking.consequences import LOSE_WATCHES, is_consequence, takes_lost_watches
 from app.core.ranking.evidence import RULES
-from app.core.ranking.explain import explain, is_consequence, is_occasion, less_of_the_same, less_unquoted, window_of
+from app.core.ranking.explain import explain, is_occasion, less_of_the_same, less_unquoted, window_of
 from app.core.ranking.flips import with_flips
 from app.core.ranking.latent import began, started, waiting
 from app.core.ranking.making import with_pods_made
@@ -374,6 +375,8 @@ def _share(
     total = sum(
         count for _, count in all_pods[bisect_left(all_pods, (low, 0)) : bisect_right(all_pods, (high, 1 << 30))]
     )
+    if takes_lost_watches(signal) and total < LOSE_WATCHES:
+        return 0.0
     if signal.kind is SignalKind.SYMPTOM:  # more that find no room were made besides: bare pods are no changes
         total = max(total, len(signal.spread))
     return pods / total if total else 0.0
