@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from app.core.objects import redact, redact_rules, yaml_text
+from app.core.objects import redact, redact_rules, redact_text, yaml_text
 from app.core.objects.redact import Redactor
 from tests.core.changes.test_canaries import ANYWHERE, OWN, OWN_RULES, PLAIN, SHAPES, Ways, _parts
 
@@ -41,7 +41,7 @@ RULES: dict[str, tuple[object, str, object]] = {
     "JSON within a string": (Redactor, "_embedded", lambda _self, text, _key, _depth: text),
     "YAML within a string": (yaml_text, "judged", lambda _text, *_: None),
     "operations of a JSON Patch": (Redactor, "_operation", lambda _self, _group, _kind, operation: operation),
-    "names of one's own": (redact, "Names", lambda _names: None),
+    "names of one's own": (redact_text, "Names", lambda _names: None),
     "kinds of one's own": (Redactor, "cuts", _no),
     "what is special wherever it stands": (redact, "_SPECIAL", frozenset()),
 }

@@ -22,6 +22,8 @@ from app.core.objects.own_rules import NO_RULES, Kinds, OwnRules
 from app.core.objects.redact_text import BENIGN, TextRedactor, clean
 
 MAX_DEPTH = 64
+LEVELS = 1000
+"""Of JSON that are read; orjson reads 1,024."""
 TOO_DEEP = "<redacted:too-deep>"
 UNREADABLE = "<redacted:unreadable>"
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -47,9 +49,20 @@ def decode(body: bytes) -> Json:
         return orjson.loads(body)  # type: ignore[no-any-return]
     except orjson.JSONDecodeError:
         try:
-            return json.loads(body)  # type: ignore[no-any-return]
-        except RecursionError as error:
-            raise ValueError("nested too deeply") from error
+            found: Json = json.loads(body)
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
+        if _is_deeper(found, LEVELS):  # how deep it goes itself is another matter in each version of Python
+            raise ValueError("nested too deeply") from None
+        return found
+
+
+def _is_deeper(value: Json, levels: int) -> bool:
+    inside = [value]
+    for _ in range(levels):
+        containers = [one.values() if isinstance(one, dict) else one for one in inside if isinstance(one, dict | list)]
+        inside = [inner for container in containers for inner in container]
+    return any(isinstance(one, dict | list) for one in inside)
 
 
 class Redactor(TextRedactor):

@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.core.model import Object
-from app.core.objects.redact import LAST_APPLIED, TOO_DEEP, Redactor
+from app.core.objects.redact import LAST_APPLIED, TOO_DEEP, Redactor, decode
 from app.core.objects.redact_rules import TAG, TRIGGER, may_hide
 
 KEY = b"a key that only the tests know.."
@@ -460,3 +460,14 @@ _any_json = st.recursive(
 def test_fingerprints_are_those_that_were_recorded(value: Any) -> None:
     recorded = json.dumps(value, sort_keys=True, default=str).encode("utf-8", "replace")
     assert redactor.fingerprint(value) == f"<redacted:{hmac.digest(KEY, recorded, 'sha256').hex()[:8]}>"
+
+
+@pytest.mark.parametrize("tail", [b"", b'"\\ud800"'])
+def test_how_deep_json_may_go_is_the_same_in_each_version_of_python(tail: bytes) -> None:
+    def nested(levels: int) -> bytes:
+        return b"[" * levels + tail + b"]" * levels
+
+    assert decode(nested(900))
+    for levels in (1100, 9_000, 200_000):
+        with pytest.raises(ValueError, match="nested too deeply"):
+            decode(nested(levels))
