@@ -176,7 +176,7 @@ class Kubelets:
     async def _survive(self, node: str, victim: str) -> None:
         """The kernel has ended who had most of a full memory: its kubelet is there again, and tells how all is."""
         await self._statuses.tell_node(node, node_conditions())
-        for uid, sandbox in self._pods.items():
+        for uid, sandbox in list(self._pods.items()):  # of other nodes some come meanwhile
             pod = next((one for one in self._world["Pod"].values() if one["metadata"]["uid"] == uid), None)
             if pod is None or pod["spec"].get("nodeName") != node:
                 continue

@@ -17,6 +17,7 @@ from tests.lab.families.stories import Flaky
 from tests.lab.kubelets import Kubelets
 from tests.lab.memory import Memory
 from tests.lab.rooms import Rooms
+from tests.lab.sandboxes import Sandbox
 from tests.lab.statuses import Statuses
 from tests.lab.test_machines import pod_of, world_of
 
@@ -70,6 +71,24 @@ def test_a_kubelet_tells_how_much_it_has_for_pods() -> None:
     caller = Heard(httpx2.AsyncClient(), "kubelet", "", "test")
     asyncio.run(Kubelets(World(caller), {"a": caller}, {}, Outside()).allot("a", "60Gi"))
     assert caller.told == [("PATCH", "/api/v1/nodes/a/status", {"status": {"allocatable": {"memory": "60Gi"}}})]
+
+
+def test_a_kubelet_tells_whom_the_kernel_ended_while_others_take_on_further_pods() -> None:
+    caller = Heard(httpx2.AsyncClient(), "kubelet", "", "test")
+    world = world_of(*(pod_of(name, container={"image": "web:1.0.0"}) for name in ("aaaa", "bbbb")))
+    kubelets = Kubelets(world, {"one": caller}, {}, Outside())
+    kubelets._pods.update(aaaa=Sandbox(phase="up"), bbbb=Sandbox(phase="up"))
+
+    async def tell_out_of_memory(node: str, process: str, pid: int) -> None:
+        kubelets._pods["elsewhere"] = Sandbox()
+
+    kubelets._statuses.tell_out_of_memory = tell_out_of_memory  # type: ignore[method-assign]
+    asyncio.run(kubelets._survive("one", "aaaa"))
+    assert {name: one.phase for name, one in kubelets._pods.items()} == {
+        "aaaa": "down",
+        "bbbb": "up",
+        "elsewhere": "new",
+    }
 
 
 def test_a_machine_that_joins_has_its_labels_and_is_heard() -> None:
