@@ -36,6 +36,11 @@ SEVERAL = 5
 """Of more objects of a kind than this, one is a small part of what keeps their program busy."""
 
 
+KUBEWARDEN = "policies.kubewarden.dev"
+"""Its refusals name no policy but by the webhook that it makes for each; other engines' messages name their policies:
+https://docs.kubewarden.io/quick-start ."""
+
+
 def custom(change: Change, states: list[State], top: Topology, add: Add) -> None:
     """A custom resource reaches what it refers to, what refers to it, and the programs that act on it."""
     resource = change.resource
@@ -48,6 +53,8 @@ def custom(change: Change, states: list[State], top: Topology, add: Add) -> None
     operands(resource, top, add)
     referring(resource, top, add, READ)
     _members(resource, top, add)
+    if resource.api_group == KUBEWARDEN:
+        add(("named", _webhook(resource)), 0)
     if NODE_KINDS.match(resource.kind):
         add(("agent", "nodes"), 0)
     # A certificate beside what serves Ingresses is what that shows for all that have none of their own.
@@ -63,6 +70,13 @@ def custom(change: Change, states: list[State], top: Topology, add: Add) -> None
         if NETWORKS.search(resource.api_group):
             add(("agent", "cni"), 0)
     _acted_on(change, top, add)
+
+
+def _webhook(policy: Resource) -> str:
+    """The name of the webhook of a policy of Kubewarden's."""
+    group = "group-" if policy.kind.endswith("PolicyGroup") else ""
+    place = f"namespaced-{group}{policy.namespace}" if policy.namespace else f"clusterwide-{group}".rstrip("-")
+    return f"{place}-{policy.name}.kubewarden.admission"
 
 
 def _members(resource: Resource, top: Topology, add: Add) -> None:

@@ -68,6 +68,8 @@ AS_NEAR = 0.8
 """Of two matches, what the weaker one is of the stronger, at least, where both are about as near."""
 UNQUOTED = 0.5
 """What a match keeps where the messages quote another change's words."""
+_DENIED = re.compile(r"denied (?:the )?request|violates PodSecurity")
+"""As the API server says it of webhooks, of its own policies, and of pod security."""
 TAU = timedelta(minutes=10)
 """A lag of this length halves how well a change explains a signal."""
 TAKES_EFFECT = timedelta(seconds=15)
@@ -146,7 +148,8 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
     if (is_borne(candidate.change, signal.came_up) and _stayed_well(signal)) or _was_borne(candidate, signal):
         return UNLIKELY * worked
     if signal.kind is not SignalKind.SYMPTOM or is_quoted:
-        return worked * _needed(candidate, signal) * agrees(candidate.change, candidate.pods, signal)
+        itself = UNLIKELY if not is_quoted and _is_denied(candidate, signal, via) else 1.0
+        return itself * worked * _needed(candidate, signal) * agrees(candidate.change, candidate.pods, signal)
     if via[:1] == ("named",):
         was_well = candidate.change.verb is Verb.CREATE and _was_well(candidate, signal)
         return UNLIKELY if was_well else worked * _common(candidate, signal)
@@ -170,6 +173,12 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
     )
     sort = 1.0 if follows else plausible(candidate.change, reason, refused=refused)
     return worked * sort * _alone(candidate, signal) * _needed(candidate, signal) * _there(candidate, signal)
+
+
+def _is_denied(candidate: Candidate, signal: Signal, via: Entity) -> bool:
+    """Whether a webhook or a policy denies what is a workload's: so it is named."""
+    is_named = via[:1] == ("named",) and candidate.change.resource.kind in WORKLOADS
+    return is_named and _DENIED.search(signal.text) is not None
 
 
 def is_about_place(candidate: Candidate, signal: Signal) -> bool:
