@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app.core.model import Resource
 from app.core.routes import NO_ROUTES, Routes
+from app.core.screen.asked import AddressError
 from app.core.screen.axis import Axis
 from app.notify.blocks import Json, code, context, section
 from app.notify.lines import change_lines, incident_line, listed_lines, object_lines
@@ -47,7 +48,7 @@ def _resource(to: re.Match[str]) -> Resource:
 
 
 class Asks(Protocol):
-    """What addresses of pages ask for, as the pages read them. Raises ValueError for an address that is no good, and
+    """What addresses of pages ask for, as the pages read them. Raises AddressError for one that is no good, and
     UnknownClusterError."""
 
     def changes(self, address: str) -> ChangeFilter:
@@ -104,18 +105,17 @@ class Links:
         """None for what is not known any more, and where the address is no good, or names no cluster that is known."""
         try:
             blocks = await self._shown(conn, url, to)
-        except (UnknownClusterError, ValueError):
+        except (UnknownClusterError, AddressError):
             return None
         return {"blocks": blocks} if blocks else None
 
     async def _shown(self, conn: AsyncConnection, url: str, to: re.Match[str]) -> list[Json] | None:
-        """None for what is not known any more. Raises UnknownClusterError, and ValueError for a bad address."""
+        """None for what is not known any more. Raises UnknownClusterError, and AddressError for a bad address."""
         if to["incident"]:
             found = await incidents.read_incident(conn, to["incident"])
-            now = self.clock()
-            return (
-                [section(incident_line(found[0], FirstSuspect.of(found[1]), url=self.url, now=now))] if found else None
-            )
+            if found is None:
+                return None
+            return [section(incident_line(found[0], FirstSuspect.of(found[1]), url=self.url, now=self.clock()))]
         if to["change"]:
             change = await timeline.read_change(conn, to["change"])
             return [section(change_lines(change, url=self.url))] if change else None

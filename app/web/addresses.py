@@ -9,10 +9,12 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from pydantic import ValidationError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.metrics.promql import PromQuery
 from app.core.metrics.questions import unit
+from app.core.screen.asked import AddressError
 from app.core.screen.axis import Axis
 from app.core.screen.graph_table import graph_table
 from app.store.seen import read_seen
@@ -26,41 +28,42 @@ from app.web.windows import Range
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Of lists it is the same whichever page of them is meant. Raises ValueError for what a page would refuse, and
+    """Of lists it is the same whichever page of them is meant. Raises AddressError for what a page would refuse, and
     seen.UnknownClusterError."""
 
     clock: Callable[[], datetime]
 
     def changes(self, address: str) -> ChangeFilter:
         """Of a list of changes."""
-        with _as_value_error():
+        with _refusing():
             return params.ChangesAsked.model_validate(_named(address)).filter(self.clock())
 
     def cluster(self, address: str) -> str | None:
         """Of the list of incidents."""
-        return IncidentsAsked.model_validate(_named(address)).cluster
+        with _refusing():
+            return IncidentsAsked.model_validate(_named(address)).cluster
 
     async def graph(self, conn: AsyncConnection, address: str) -> str:
         """What the explorer shows there, as a table; of what a Prometheus would be asked the question alone, as not
         everybody may ask one."""
-        with _as_value_error():
+        with _refusing():
             asked = ExploreAsked.model_validate(_named(address))
             query, axis = asked.query(), asked.axis(self.clock())
             if query is None:
-                raise ValueError("nothing is asked there")
+                raise AddressError("nothing is asked there")
             if isinstance(query, PromQuery):
                 return query.text
             seen = await read_seen(conn, asked.cluster, from_at=axis.from_at, to_at=axis.to_at)
             cluster = next((one.cluster for one in seen.freshness), None)
             if cluster is None:
-                raise ValueError("no cluster is known")
+                raise AddressError("no cluster is known")
             found = await curves.ask(conn, cluster, query, axis=axis)
         title = f"{cluster}: {question(query, found.measure)}, to {axis.to_at:%Y-%m-%d %H:%M:%S} UTC"
         return graph_table(title, found, unit=unit(query))
 
     def window(self, address: str) -> Axis:
         """Of a page about a time."""
-        with _as_value_error():
+        with _refusing():
             return Range.model_validate(_named(address)).axis(self.clock())
 
 
@@ -71,8 +74,8 @@ def _named(address: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _as_value_error() -> Iterator[None]:
+def _refusing() -> Iterator[None]:
     try:
         yield
-    except Problem as problem:
-        raise ValueError(problem.detail) from None
+    except (Problem, ValidationError) as refused:
+        raise AddressError(str(refused)) from None
