@@ -72,6 +72,9 @@ _DENIED = re.compile(r"denied (?:the )?request|violates PodSecurity")
 """As the API server says it of webhooks, of its own policies, and of pod security."""
 TAU = timedelta(minutes=10)
 """A lag of this length halves how well a change explains a signal."""
+SAYS_NOTHING = "must specify"
+"""What a quota says of pods that do not say what they need; with no quota they need not
+(https://kubernetes.io/docs/concepts/policy/resource-quotas/)."""
 TAKES_EFFECT = timedelta(seconds=15)
 """By then an ingress controller serves what an Ingress says."""
 CLOCK_SKEW = timedelta(seconds=1)
@@ -397,7 +400,8 @@ def _covered(candidate: Candidate, signal: Signal) -> tuple[float, int]:
 
 
 def less_unquoted(found: Sequence[Candidate], explained: Sequence[tuple[Match, ...]]) -> list[tuple[Match, ...]]:
-    """The matches of each candidate; where messages quote what one change put in or took away, others keep half."""
+    """The matches of each candidate; where messages quote what one change put in or took away, or one made the quota
+    by which pods have to say what they need, others keep half."""
     quoting: set[int] = set()
     quotes = []
     for candidate, matches in zip(found, explained, strict=True):
@@ -411,6 +415,9 @@ def less_unquoted(found: Sequence[Candidate], explained: Sequence[tuple[Match, .
             if (match.via[0] == "named" and match.via[1] in words)
             or (match.via[0] == "workload" and _hits(candidate, match))
             or match.via[0] == "access"
+            or (
+                match.via[0] == "refuses" and candidate.change.verb is Verb.CREATE and SAYS_NOTHING in match.signal.text
+            )
         }
         quoting |= {id(match.signal) for match in matches if id(match) in own}
         quotes.append(own)
