@@ -14,7 +14,7 @@ from tests.lab.webhook import Webhook
 GROUP, VERSION = "external.metrics.k8s.io", "v1beta1"
 ROOT = f"/apis/{GROUP}/{VERSION}"
 OF_PODS = "metrics.k8s.io"
-OK, NOT_FOUND = "200 OK", "404 Not Found"
+OK, NOT_FOUND, UNAVAILABLE = "200 OK", "404 Not Found", "503 Service Unavailable"
 
 
 class MetricsApi(Webhook):
@@ -90,15 +90,23 @@ class MetricsApi(Webhook):
 
 
 class PodMetricsApi(MetricsApi):
-    """Answers how much of a processor each pod that runs uses, in thousandths, as a metrics-server does."""
+    """Answers how much of a processor each pod that runs uses, in thousandths, as a metrics-server does.
+
+    While it is not up the API server is told 503, which it says itself where no pod is behind the Service.
+    """
 
     group = OF_PODS
 
-    def __init__(self, world: World, uses: Callable[[Json], float]) -> None:
+    def __init__(
+        self, world: World, uses: Callable[[Json], float], *, is_up: Callable[[], bool] = lambda: True
+    ) -> None:
         super().__init__(dict)
-        self._world, self._uses = world, uses
+        self._world, self._uses, self._is_up = world, uses, is_up
 
     def _told(self, where: str) -> tuple[str, Json]:
+        if not self._is_up():
+            gone = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "ServiceUnavailable"}
+            return UNAVAILABLE, {**gone, "code": 503, "metadata": {}, "message": "service unavailable"}
         version = {"apiVersion": f"{OF_PODS}/{VERSION}"}
         parts = urlsplit(where)
         if not parts.path.endswith("/pods"):

@@ -58,3 +58,18 @@ def test_what_pods_use_is_told_of_those_that_run_and_are_selected() -> None:
         api.close()
 
     asyncio.run(play())
+
+
+def test_while_nobody_is_behind_it_the_api_of_pods_is_unavailable() -> None:
+    async def play() -> None:
+        is_up = False
+        api = PodMetricsApi(World(cast("Caller", None)), lambda one: 62.4, is_up=lambda: is_up)
+        await api.start()
+        for where in (api.root, f"{api.root}/namespaces/shop/pods"):
+            status, found = await told(api, where)
+            assert (status, found["reason"]) == ("503", "ServiceUnavailable")
+        is_up = True
+        assert (await told(api, api.root))[0] == "200"
+        api.close()
+
+    asyncio.run(play())
