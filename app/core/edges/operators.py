@@ -38,7 +38,8 @@ SEVERAL = 5
 
 KUBEWARDEN = "policies.kubewarden.dev"
 """Its refusals name no policy but by the webhook that it makes for each; other engines' messages name their policies:
-https://docs.kubewarden.io/quick-start ."""
+https://docs.kubewarden.io/quick-start , and GetUniqueName in https://github.com/kubewarden/kubewarden-controller ,
+whose later versions may call it otherwise."""
 
 
 def custom(change: Change, states: list[State], top: Topology, add: Add) -> None:
@@ -74,9 +75,9 @@ def custom(change: Change, states: list[State], top: Topology, add: Add) -> None
 
 def _webhook(policy: Resource) -> str:
     """The name of the webhook of a policy of Kubewarden's."""
-    group = "group-" if policy.kind.endswith("PolicyGroup") else ""
-    place = f"namespaced-{group}{policy.namespace}" if policy.namespace else f"clusterwide-{group}".rstrip("-")
-    return f"{place}-{policy.name}.kubewarden.admission"
+    group = "group" if policy.kind.endswith("PolicyGroup") else ""
+    steps = ("namespaced" if policy.namespace else "clusterwide", group, policy.namespace, policy.name)
+    return f"{'-'.join(filter(None, steps))}.kubewarden.admission"
 
 
 def _members(resource: Resource, top: Topology, add: Add) -> None:

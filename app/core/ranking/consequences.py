@@ -23,7 +23,7 @@ LOSE_WATCHES = 12
 """Pods from which on, moved at once, they can make clients lose their watches: the API server keeps the last 100 events
 of a resource at least, more of one that changes a lot (defaultLowerBoundCapacity,
 https://github.com/kubernetes/kubernetes/blob/v1.36.0/staging/src/k8s.io/apiserver/pkg/storage/cacher/watch_cache.go),
-and a pod that is replaced makes 8 or 9: two objects are made, bound, reported on and deleted."""
+and a pod that is replaced makes some 8 or 9, as is reckoned: two are made, bound, reported on and deleted."""
 
 
 def is_consequence(signal: Signal) -> bool:
