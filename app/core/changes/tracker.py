@@ -17,8 +17,9 @@ from app.core.bounded import put
 from app.core.changes import made, summaries
 from app.core.changes.derived import Derivation
 from app.core.changes.life import Life
-from app.core.changes.patches import applied, patch_diffs, scaled, with_removals
+from app.core.changes.patches import applied, patch_diffs, scaled
 from app.core.changes.recent import Recent
+from app.core.changes.requests import Requests
 from app.core.changes.sight import Sight, moved_on, note, unseen
 from app.core.changes.sightings import NOTHING, Learned, Sighting
 from app.core.changes.telling import Telling
@@ -41,7 +42,7 @@ from app.core.objects.kinds import Policy
 from app.core.objects.memory import Entry, Memory
 from app.core.objects.normalise import normalise
 from app.core.objects.parts import Parts
-from app.core.objects.redact import Redactor, decode
+from app.core.objects.redact import Redactor
 
 Lookup = Callable[[Resource, str], ObjectState | None]
 _DOUBT_SECONDS = 10.0
@@ -68,7 +69,7 @@ class Tracker:
     ) -> None:
         """``own_kinds`` are the cluster's, where they are others than those of the table."""
         self.cluster = cluster
-        self._redactor = redactor
+        self._requests = Requests(redactor)
         self._state = Parts(redactor).state
         self._lookup = lookup
         self._memory = Memory(memory_bytes)
@@ -263,7 +264,7 @@ class Tracker:
                 self._telling.new(sighting, made.whole(sighting, Verb.CREATE, new, body=body), body, new), states
             )
         if sighting.verb is Verb.UPDATE and sighting.subresource == "":
-            told = self._from_patch(sighting, body, new=new)
+            told = self._requests.as_diff(sighting, body, new=new)
             return Learned(self._telling.new(sighting, told, body, new) if told else (), states)
         made_unseen = self._sight.created(sighting, body)
         if made_unseen is not None and not self._recent.created(resource, body.uid):
@@ -282,7 +283,7 @@ class Tracker:
         if watched or sighting.source != "audit" or made.is_state(sighting):
             return NOTHING
         new = self._state(sighting.resource, body)
-        change = self._from_patch(sighting, body, new=new)
+        change = self._requests.as_diff(sighting, body, new=new)
         if sighting.verb is Verb.CREATE:
             change = made.whole(sighting, Verb.CREATE, new, body=body)
         elif sighting.patch is None and not body.untouched_at(sighting.at):
@@ -325,7 +326,7 @@ class Tracker:
             undone = undo(later.diffs, current)
             before = undone if isinstance(undone, dict) else None
         else:
-            change = self._from_patch(sighting, body, new=state)
+            change = self._requests.as_diff(sighting, body, new=state)
             return Learned(self._telling.new(sighting, change, body, None)) if change else NOTHING
         found = unordered(diff(before, state))
         if not found or not rest:
@@ -358,7 +359,7 @@ class Tracker:
         version = int(sighting.resource_version) if sighting.resource_version.isdigit() else 0
         if version and entry and entry.watched_from <= version <= entry.watched_to:
             return self._unchanged(sighting)
-        patch = self._request(sighting)
+        patch = self._requests.read(sighting)
         old = self._memory.state(entry) if entry else None
         key = made.key_of(
             sighting.resource, uid, sighting.resource_version or f"audit:{sighting.audit_id}:{sighting.at.isoformat()}"
@@ -392,23 +393,6 @@ class Tracker:
             self._memory.put(resource, entry)
             states = (self._object_state(sighting, entry, new),)
         return Learned(self._telling.new(sighting, change, None, new), states)
-
-    def _request(self, sighting: Sighting) -> Json:
-        raw = sighting.patch
-        if raw is None and sighting.body is not None and read_body(sighting.body) is not None:
-            raw = sighting.body
-        if raw is None:
-            return None
-        try:
-            decoded = decode(raw)
-        except ValueError:
-            return None
-        resource = sighting.resource
-        redacted = self._redactor.patch(resource.api_group, kinds.plural_of(resource.api_group, resource.kind), decoded)
-        if isinstance(redacted, dict):
-            normal = normalise(redacted, resource.api_group, kind=resource.kind)
-            return normal if "kind" in redacted else with_removals(normal, redacted)
-        return redacted if isinstance(redacted, list) else None
 
     # -- deletions
 
@@ -456,16 +440,6 @@ class Tracker:
         self._memory.forget(entry)
         gone = structs.replace(self._object_state(sighting, entry, None), deleted_at=sighting.at)
         return structs.replace(self._life.ended(sighting.resource, sighting.at), states=(gone,))
-
-    # -- handing on
-
-    def _from_patch(self, sighting: Sighting, body: Body, *, new: Object | None) -> Change | None:
-        """The request is the diff. None where there is no patch, or it touches nothing that is desired state."""
-        patch = self._request(sighting) if sighting.patch is not None else None
-        found = patch_diffs(patch, None) if patch else ()
-        if not found or (all(part.op != "remove" for part in found) and body.untouched_at(sighting.at)):
-            return None
-        return structs.replace(made.update(sighting, body, found, old=None, new=new), diff_source=DiffSource.PATCH)
 
     # -- states
 
