@@ -30,7 +30,10 @@ _NAMESPACED = {
 }
 _CLUSTER = {
     "/api/v1": "Node Namespace PersistentVolume",
-    "/apis/storage.k8s.io/v1": "StorageClass",
+    "/apis/storage.k8s.io/v1": "StorageClass CSIDriver",
+    "/apis/networking.k8s.io/v1": "IngressClass",
+    "/apis/node.k8s.io/v1": "RuntimeClass",
+    "/apis/apiregistration.k8s.io/v1": "APIService",
     "/apis/rbac.authorization.k8s.io/v1": "ClusterRole ClusterRoleBinding",
     "/apis/scheduling.k8s.io/v1": "PriorityClass",
     "/apis/apiextensions.k8s.io/v1": "CustomResourceDefinition",

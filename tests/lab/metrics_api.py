@@ -1,4 +1,7 @@
-"""What autoscalers ask for figures: an aggregated API, which the API server finds by a Service of an outside name."""
+"""What autoscalers ask for figures: an aggregated API, which the API server finds by a Service of an outside name.
+
+The API server reaches no simulated pod; the recording says the Service of the pods that would answer
+(``webhook_services.py``)."""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from tests.lab.api import Caller, Json, World, now, stamp
 from tests.lab.webhook import Webhook
+from tests.lab.webhook_services import OUTSIDE, PORT
 
 GROUP, VERSION = "external.metrics.k8s.io", "v1beta1"
 ROOT = f"/apis/{GROUP}/{VERSION}"
@@ -21,6 +25,7 @@ class MetricsApi(Webhook):
     """Answers for each metric that it has, by its name, what its function says now."""
 
     group = GROUP
+    is_aggregated = True
 
     def __init__(self, has: Callable[[], dict[str, Callable[[], float]]]) -> None:
         super().__init__(_nothing)
@@ -32,15 +37,24 @@ class MetricsApi(Webhook):
         return f"/apis/{self.group}/{VERSION}"
 
     async def register(self, admin: Caller, namespace: str, name: str) -> None:
-        """Make it known to the API server, and wait until it is asked. Raises RefusedError."""
+        """Make it known to the API server, as what the pods of that name answer, and wait until it is asked.
+
+        Raises RefusedError."""
+        self.service = namespace, name
         port = int(self.address.rsplit(":", 1)[1])
-        spec: Json = {"type": "ExternalName", "externalName": "localhost"}
-        meta: Json = {"namespace": namespace, "name": name}
-        await admin.must("POST", f"/api/v1/namespaces/{namespace}/services", {"metadata": meta, "spec": spec})
+        asked = f"{name}{OUTSIDE}"
+        selector = {"app.kubernetes.io/name": name}
+        services: dict[str, Json] = {
+            name: {"selector": selector, "ports": [{"port": PORT, "targetPort": 10250}]},
+            asked: {"type": "ExternalName", "externalName": "localhost"},
+        }
+        for called, spec in services.items():
+            meta: Json = {"namespace": namespace, "name": called}
+            await admin.must("POST", f"/api/v1/namespaces/{namespace}/services", {"metadata": meta, "spec": spec})
         spec = {
             "group": self.group,
             "version": VERSION,
-            "service": {"namespace": namespace, "name": name, "port": port},
+            "service": {"namespace": namespace, "name": asked, "port": port},
             "insecureSkipTLSVerify": True,
             "groupPriorityMinimum": 100,
             "versionPriority": 100,
@@ -58,8 +72,9 @@ class MetricsApi(Webhook):
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             status, told = self._told(head.split(" ")[1])
-            body = json.dumps(told).encode()
-            back = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+            form, text = ("application/json", json.dumps(told)) if told else ("text/plain", "service unavailable\n")
+            body = text.encode()
+            back = f"HTTP/1.1 {status}\r\nContent-Type: {form}\r\nContent-Length: {len(body)}\r\n"
             writer.write(f"{back}Connection: close\r\n\r\n".encode() + body)
             await writer.drain()
         except (ConnectionError, asyncio.IncompleteReadError):
@@ -67,7 +82,8 @@ class MetricsApi(Webhook):
         finally:
             writer.close()
 
-    def _told(self, where: str) -> tuple[str, Json]:
+    def _told(self, where: str) -> tuple[str, Json | None]:
+        """The status, and what is told; None where the API server would say in words that nobody is there."""
         where = urlsplit(where).path
         has, name = self._has(), where.rsplit("/", 1)[-1]
         if where == ROOT:
@@ -92,7 +108,8 @@ class MetricsApi(Webhook):
 class PodMetricsApi(MetricsApi):
     """Answers how much of a processor each pod that runs uses, in thousandths, as a metrics-server does.
 
-    While it is not up the API server is told 503, which it says itself where no pod is behind the Service.
+    While it is not up the API server is told 503, as it says itself where no pod is behind the Service: in words, and
+    not as a Status (proxyError of https://pkg.go.dev/k8s.io/kube-aggregator/pkg/apiserver).
     """
 
     group = OF_PODS
@@ -103,10 +120,9 @@ class PodMetricsApi(MetricsApi):
         super().__init__(dict)
         self._world, self._uses, self._is_up = world, uses, is_up
 
-    def _told(self, where: str) -> tuple[str, Json]:
+    def _told(self, where: str) -> tuple[str, Json | None]:
         if not self._is_up():
-            gone = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "ServiceUnavailable"}
-            return UNAVAILABLE, {**gone, "code": 503, "metadata": {}, "message": "service unavailable"}
+            return UNAVAILABLE, None
         version = {"apiVersion": f"{OF_PODS}/{VERSION}"}
         parts = urlsplit(where)
         if not parts.path.endswith("/pods"):

@@ -8,6 +8,7 @@ import json
 import pytest
 
 from tests.lab.api import Json
+from tests.lab.metrics_api import MetricsApi
 from tests.lab.webhook import Webhook, configuration
 from tests.lab.webhook_services import NoServiceError, naming
 
@@ -105,5 +106,23 @@ def test_a_service_that_was_never_there_is_an_error() -> None:
         with pytest.raises(NoServiceError, match="platform/polciy"):
             naming([webhook], ADDRESSES)
         webhook.close()
+
+    asyncio.run(play())
+
+
+def test_an_api_is_named_by_the_service_of_its_pods() -> None:
+    async def play() -> None:
+        api = MetricsApi(dict)
+        await api.start()
+        api.service = ("platform", "policy")
+        port = int(api.address.rsplit(":", 1)[1])
+        asked = {"namespace": "platform", "name": "policy-outside", "port": port}
+        where = f"https://localhost:{port}{api.root}"
+        said = recorded({"spec": {"service": asked}, "message": f"bad status from {where}: 503"}, api)
+        assert said["spec"]["service"] == {"namespace": "platform", "name": "policy", "port": 443}
+        assert said["message"] == f"bad status from https://10.0.0.17:443{api.root}: 503"
+        outside = {"metadata": {"namespace": "platform", "name": "policy-outside"}, "spec": {"type": "ExternalName"}}
+        assert recorded(outside, api) == outside
+        api.close()
 
     asyncio.run(play())

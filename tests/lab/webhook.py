@@ -31,6 +31,9 @@ class BrokenError(Exception):
 class Webhook:
     """Listens on a port of 127.0.0.1 from ``start`` on."""
 
+    is_aggregated = False
+    """Whether the API server asks it for an API, by a Service of an outside name, and not to admit what is written."""
+
     def __init__(self, review: Review, *, seconds: float = DAY, service: tuple[str, str] | None = None) -> None:
         """Its certificate expires after so many ``seconds``; ``service`` is the Service whose pods answer.
 

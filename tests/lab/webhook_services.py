@@ -1,4 +1,4 @@
-"""How a recording names a webhook that pods answer: by their Service, in place of where the laboratory listens."""
+"""How a recording names a webhook, or an API, that pods answer: by their Service, not by where it is asked here."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from tests.lab.webhook import PATH, Webhook
 Place = tuple[str, str]
 PORT = 443
 """What a ``clientConfig.service`` means that says no port."""
+OUTSIDE = "-outside"
+"""Ends the name of the Service by which the API server finds an API here, where the recording says the one without."""
 _FIELDS: Json = {".": {}, "f:name": {}, "f:namespace": {}, "f:path": {}, "f:port": {}}
 
 
 class NoServiceError(Exception):
-    """A webhook is said to be answered by a Service that was never there."""
+    """What the API server asks is said to be answered by a Service that was never there."""
 
 
 def naming(webhooks: Collection[Webhook], addresses: Mapping[Place, str]) -> Callable[[str], str]:
@@ -27,14 +29,22 @@ def naming(webhooks: Collection[Webhook], addresses: Mapping[Place, str]) -> Cal
     Raises NoServiceError.
     """
     served: dict[str, tuple[Place, str]] = {}
+    apis: dict[str, tuple[Place, str]] = {}
     for one in webhooks:
         if one.service is None:
             continue
         if one.service not in addresses:
-            raise NoServiceError(f"no Service {'/'.join(one.service)}, whose pods answer a webhook")
-        served[one.address] = (one.service, addresses[one.service])
+            raise NoServiceError(f"no Service {'/'.join(one.service)}, whose pods answer the API server")
+        if one.is_aggregated:
+            apis[one.address.rsplit(":", 1)[1]] = (one.service, addresses[one.service])
+        else:
+            served[one.address] = (one.service, addresses[one.service])
 
     def named(line: str) -> str:
+        for port, (service, cluster_ip) in apis.items():
+            line = re.sub(rf"\blocalhost:{port}(?!\d)", f"{cluster_ip}:{PORT}", line)
+            if line.startswith("{") and f'"{service[1]}{OUTSIDE}"' in line:
+                line = json.dumps(_inside(json.loads(line), service))
         for address, (service, cluster_ip) in served.items():
             if address in line:
                 told = partial(_told, address=address, service=service, cluster_ip=cluster_ip)
@@ -75,3 +85,14 @@ def _walk(value: Any, url: str, service: Place, told: Callable[[str], str]) -> A
         else:
             made[key] = _walk(one, url, service, told)
     return made
+
+
+def _inside(value: Any, service: Place) -> Any:
+    """With the Service in place of the one by which the API server finds an API outside."""
+    if isinstance(value, list):
+        return [_inside(one, service) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if set(value) == {"namespace", "name", "port"} and value["name"] == f"{service[1]}{OUTSIDE}":
+        return {"namespace": service[0], "name": service[1], "port": PORT}
+    return {key: _inside(one, service) for key, one in value.items()}

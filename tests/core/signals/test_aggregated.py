@@ -92,6 +92,18 @@ def test_what_cuts_off_an_api_is_to_blame_for_who_cannot_read_it(load: list[Call
             "the server could not find the requested resource (post backups.corp.example)",
             {("api", "corp.example", "backups", "create")},
         ),
+        (
+            (
+                "unable to get metrics for resource cpu: unable to fetch metrics from resource metrics API:"
+                " Get https://10.96.4.2:443/apis/metrics.k8s.io/v1beta1/pods: context deadline exceeded"
+            ),
+            {("api", GROUP, "pods", "*")},
+        ),
+        (
+            "unable to get external metric shop/s0-jobs/nil: unable to fetch metrics from external metrics API: EOF",
+            {("api", "external.metrics.k8s.io", "*", "*")},
+        ),
+        ("unable to get metrics for resource cpu: no metrics returned from resource metrics API", set()),
         ("the server is currently unable to handle the request (get pods)", set()),
         ("the server has asked for the client to provide credentials", set()),
     ],

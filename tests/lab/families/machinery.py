@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from datetime import datetime
 
 from tests.lab import objects
-from tests.lab.api import KINDS, Json, Kind, now, path
+from tests.lab.api import Json, now, path
 from tests.lab.apps import App, Process
 from tests.lab.families.loops import LOOSE
 from tests.lab.lab import Lab
@@ -58,8 +58,6 @@ async def conversion_webhook(lab: Lab) -> AsyncIterator[None]:
     joined=6,
 )
 async def aggregated_api(lab: Lab) -> AsyncIterator[None]:
-    KINDS["APIService"] = Kind("APIService", "/apis/apiregistration.k8s.io/v1", namespaced=False)
-    await lab.served(KINDS["APIService"])
     going = f"review-{lab.rng.randrange(100, 999)}"
     await lab.namespace(going)
     await lab.app(going, "web")
