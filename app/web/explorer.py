@@ -26,6 +26,7 @@ from app.core.screen.axis import Axis, Tick, ticks
 from app.core.screen.lanes import Mark
 from app.core.screen.plots import Marker, markers, plot
 from app.store import lines, surroundings
+from app.store.reach import AUDIT_LOG, METRICS
 from app.store.seen import Seen, read_seen
 from app.store.views import list_views
 from app.web import curves, params, templates, windows
@@ -86,7 +87,8 @@ class ExploreAsked(windows.Range):
 @dataclass(frozen=True, slots=True)
 class ExplorePage:
     """``drawn`` None: nothing is asked yet. ``names`` are the metrics of which something is stored, ``warnings`` what a
-    Prometheus said beside its answer."""
+    Prometheus said beside its answer, ``of`` what is asked for where that is stored here, ``recorded_to`` up to when
+    (None: never)."""
 
     asked: dict[str, Any]
     cluster: str | None
@@ -100,6 +102,13 @@ class ExplorePage:
     warnings: tuple[str, ...]
     seen: Seen
     names: tuple[str, ...]
+    of: str | None
+    recorded_to: datetime | None
+
+    @property
+    def ended_before(self) -> bool:
+        """Whether nothing of this time can have been recorded."""
+        return self.of is not None and (self.recorded_to is None or self.recorded_to < self.axis.from_at)
 
 
 @router.get("/explore")
@@ -151,12 +160,23 @@ async def explore(request: Request) -> Response:
         warnings=answer.warnings if answer else (),
         seen=seen,
         names=names,
+        of=_STORED.get(type(query)),
+        recorded_to=_recorded_to(seen, cluster, query),
     )
     role: Role = request.state.role
     around_it = {"ranges": windows.RANGES, "measures": tuple(Measure), "now": now}
     views = {"views": (*SHIPPED, *saved), "may_save": role is not Role.VIEWER and scope_of(request) is None}
     status = 200 if refused is None else refused.status
     return templates.page("explore.html", status, page=page, form=asked, refused=refused, **around_it, **views)
+
+
+_STORED: dict[type, str] = {CallsQuery: "calls", SeriesQuery: "metrics"}
+
+
+def _recorded_to(seen: Seen, cluster: str | None, query: Asked | None) -> datetime | None:
+    """Up to when of the cluster is recorded what a question asks for."""
+    source = AUDIT_LOG if isinstance(query, CallsQuery) else METRICS
+    return next((one.sources.get(source) for one in seen.freshness if one.cluster == cluster), None)
 
 
 def _first(request: Request, seen: Seen) -> str | None:

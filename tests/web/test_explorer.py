@@ -6,10 +6,11 @@ import csv
 import dataclasses
 import io
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from html import escape
+from html import escape, unescape
 from typing import Any
 
 import httpx2
@@ -107,6 +108,28 @@ async def test_the_form_offers_the_metrics_that_are_stored(site: Site) -> None:
 
 async def test_where_nothing_matches_it_says_so(site: Site) -> None:
     assert "Nothing matches in this time" in await explored(site, REQUESTS | {"where": "verb=NONE"})
+
+
+@pytest.mark.parametrize(("asked", "what"), [(REQUESTS, "Metrics"), (CALLS, "Calls")])
+async def test_after_the_end_of_what_is_recorded_the_hour_before_that_is_offered(
+    site: Site, asked: dict[str, str], what: str
+) -> None:
+    late = {"from": "2026-11-21T14:00Z", "to": "2026-11-21T15:00Z", "minus": ""}
+    page = await explored(site, asked | late)
+    assert f"{what} of shop are recorded up to" in page
+    told = re.search(r'href="(/explore[^"]*)">Show the hour before that', page)
+    assert told
+    async with site.client() as client:
+        again = await client.get(unescape(told[1]))
+    assert "Nothing matches" not in again.text
+    assert '<path class="curve' in again.text
+
+
+async def test_of_what_was_never_recorded_it_says_how_that_comes_in(site: Site) -> None:
+    async with site.database.write.begin() as conn:
+        await record(conn, Batch(cluster="new"))
+    page = await explored(site, {"cluster": "new", "of": "calls", "by": "user"})
+    assert "No calls of new were ever recorded" in page
 
 
 async def test_a_name_that_a_spreadsheet_would_run_is_text(site: Site) -> None:
