@@ -13,7 +13,7 @@ from app.core.edges.causes import EXHAUSTED
 from app.core.edges.mechanism import SERVING
 from app.core.entities import WORKLOADS, workload
 from app.core.findings import Evidence
-from app.core.model import SLOT_SECONDS, Outcome, Verb
+from app.core.model import SLOT_SECONDS, Change, Outcome, Verb
 from app.core.objects.kinds import several
 from app.core.objects.stalls import lacks, rests
 from app.core.phrases import excerpt, many, percent
@@ -212,15 +212,24 @@ def after_onset(case: Case, facts: Facts) -> Evidence | None:
 
 def emptied(case: Case, facts: Facts) -> Evidence | None:
     """A Service without pods fails all its clients at once, wherever they are, and nothing else would show it; nor does
-    what no longer runs, where the alert misses just that."""
+    what no longer runs, where the alert misses just that.
+
+    Of a namespace that is deleted the clients inside go as well: it is about others alone.
+    """
     if is_undone(case, facts):
         return None
-    if facts.candidate.empties:
+    if facts.candidate.empties and not _goes_with_them(case, facts.candidate.change):
         return say("empties", 1.5, f"No workload stands behind Service {facts.candidate.empties} now.")
     scope = facts.scope if facts.candidate.stops else None
     if scope is not None and scope.weight >= NAMED * 2 / 3:
         return say("stops", 1.5, f"Since then {facts.candidate.change.resource.name} starts nothing any more.")
     return None
+
+
+def _goes_with_them(case: Case, change: Change) -> bool:
+    """Whether all that the alert is about is deleted with the namespace that it is in."""
+    is_whole = change.resource.kind == "Namespace" and change.verb is Verb.DELETE
+    return is_whole and set(case.incident.scope.namespaces) == {change.resource.name}
 
 
 def is_undone(case: Case, facts: Facts) -> bool:

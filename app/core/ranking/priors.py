@@ -104,7 +104,7 @@ def plane(case: Case, facts: Facts) -> Evidence | None:
         return say("plane", APART, f"{change.resource.name} is of an app, and nothing known leads from it to there.")
     if kind in ADMISSION or kind in CLUSTER_ACCESS:
         weight = 1.0 if (wide or system) and kind not in FLOW_CONTROL else 0.3
-        return say("plane", weight, f"A {kind} acts on the whole cluster.")
+        return say("plane", weight, f"Each {kind} acts on the whole cluster.")
     if kind == "DaemonSet":
         return say("plane", 0.9 if wide or system else 0.3, "A DaemonSet acts from every node.")
     if kind in WORKLOADS and facts.candidate.pods >= 10 * case.typical_pods:

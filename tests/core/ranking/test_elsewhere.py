@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from app.core.edges.indexing import topology
 from app.core.edges.mechanism import is_inert, is_other_quota, plausible
@@ -11,6 +12,7 @@ from tests.core.company import background, first, ranked
 from tests.core.factories import (
     a_change,
     a_resource,
+    a_state,
     a_symptom,
     a_workload,
     after,
@@ -62,6 +64,23 @@ def test_a_service_that_is_gone_fails_whoever_calls_it() -> None:
     )
     assert first(ranking) == ("Service", "suggest")
     assert any("No workload stands behind Service suggest" in e.sentence for e in ranking.suspects[0].evidence)
+
+
+@pytest.mark.parametrize(("about", "misses"), [("search", False), ("shop", True)])
+def test_whoever_goes_with_their_namespace_misses_no_service_in_it(about: str, misses: bool) -> None:
+    namespace, web = a_resource("Namespace", "search", None), a_resource("Deployment", "web", "search")
+    gone = a_change(namespace, at=after(-12), path=(), new=None, verb=Verb.DELETE)
+    ranking = ranked(
+        gone,
+        replace(a_change(web, at=after(-11), path=(), new=None, verb=Verb.DELETE), begun_by=gone.id),
+        incident=an_incident(an_alert(after(30), name="Slow", namespace=about)),
+        states=[
+            a_workload(web),
+            a_state(a_resource("Service", "web", "search"), {"spec": {"selector": {"app": "web"}}}),
+        ],
+    )
+    [suspect] = [one for one in ranking.suspects if one.change.resource == namespace]
+    assert ("empties" in {one.rule for one in suspect.evidence}) is misses
 
 
 @pytest.mark.parametrize(("field", "blamed"), [("requests.cpu", True), ("requests.memory", False)])
