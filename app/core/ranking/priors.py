@@ -141,7 +141,7 @@ def risk(_case: Case, facts: Facts) -> Evidence | None:
         return say("kind of change", -0.7, f"{what}.")
     if by_schedule(change):
         return say("kind of change", -0.4, "Its CronJob's schedule made it, with nothing new in it.")
-    if change.verb is Verb.CREATE and kind in ADDED and not _is_of_new(facts):
+    if change.verb is Verb.CREATE and kind in ADDED and not facts.candidate.set_off and not _is_of_new(facts):
         return say("kind of change", ADDITION, f"The {kind} is new: what was there before did without it.")
     if kind in WORKLOADS and (told := _of_program(change, words)):
         return say("kind of change", *told)

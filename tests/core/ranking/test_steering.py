@@ -323,3 +323,22 @@ def test_pods_that_were_well_may_have_done_harm_by_what_they_wrote() -> None:
     )
     (against,) = [e.weight for s in ranking.suspects for e in s.evidence if s.change == bump and e.rule == "rollout"]
     assert -1.3 < against < -1.0
+
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_a_program_that_is_new_and_writes_what_others_had_is_not_what_was_done_without(writes: bool) -> None:
+    added, cache = a_resource("Deployment", "cache-operator"), a_resource("StatefulSet", "cache")
+    actor = Actor("system:serviceaccount:shop:cache-operator", ActorSource.AUDIT)
+    checksum = ("spec", "template", "metadata", "annotations", "checksum")
+    acts = [a_change(cache, at=after(-3), path=checksum, actor=actor)] if writes else []
+    ranking = ranked(
+        early(),
+        a_change(added, at=after(-5), path=(), old=None, verb=Verb.CREATE),
+        *acts,
+        incident=an_incident(an_alert(after(30), name="Errors", namespace="shop")),
+        symptoms=[a_symptom(cache, "Unhealthy", at=after(-1), count=4)],
+        states=[a_workload(cache), a_workload(added, serviceAccountName="cache-operator")],
+    )
+    [suspect] = [one for one in ranking.suspects if one.change.resource == added]
+    [weight] = [one.weight for one in suspect.evidence if one.rule == "kind of change"]
+    assert (weight > 0) is writes
