@@ -27,6 +27,8 @@ class Registry:
             return _unresolved(image)
         if not self._outside.registry_up:
             return "dial tcp 10.0.9.4:443: connect: connection refused"
+        if why := self._outside.broken.get(image.partition("/")[0]):
+            return why
         if self._is_beyond():
             return "429 Too Many Requests - Server message: toomanyrequests: too many requests from your address"
         if image in self._outside.missing:

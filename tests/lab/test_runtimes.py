@@ -41,6 +41,12 @@ def test_a_registry_takes_so_many_requests_in_a_while(monkeypatch: pytest.Monkey
     assert not any(Registry(Outside()).refusal("app:1") for _ in range(100))
 
 
+def test_of_two_registries_one_does_not_answer() -> None:
+    images = Registry(Outside(broken={"quay.example": "503 Service Unavailable"}))
+    refusals = [images.refusal(f"{host}/app:1") for host in ("quay.example", "r.example")]
+    assert refusals == ["503 Service Unavailable", ""]
+
+
 def test_a_runtime_that_lost_a_layer_unpacks_nothing() -> None:
     images = Registry(Outside(unpacking_none={"a"}))
     assert images.refusal("r.example/app:1", "b") == ""
