@@ -147,15 +147,7 @@ async def whole_import(lab: Lab) -> AsyncIterator[None]:
     """As those tell who let partners send as much as they like."""
     namespace, inbox, broker, consumer, front, queue, partners = lab.rng.choice(
         (
-            (
-                "shop",
-                "supplier-inbox",
-                "offer-bus",
-                "offer-writer",
-                "supplier-desk",
-                "offers",
-                ("acme", "norva", "tuli"),
-            ),
+            ("shop", "seller-inbox", "offer-bus", "offer-writer", "seller-desk", "offers", ("acme", "norva", "tuli")),
             ("media", "label-inbox", "track-bus", "track-importer", "label-desk", "tracks", ("blau", "kite", "mono")),
             ("payments", "bank-inbox", "entry-bus", "entry-matcher", "bank-desk", "entries", ("alba", "sund", "ried")),
         )
