@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from app.core.changes.recent import Recent
 from app.core.edges.mechanism import only_labels
-from app.core.model import NOBODY, ActorSource, Change, Json, Object, Resource, Verb
+from app.core.model import NOBODY, ActorSource, Change, DiffSource, Json, Object, Resource, Verb
 from app.core.objects import kinds
 from app.core.objects.actors import AUTOSCALER, is_controller, service_account
 from app.core.objects.gitops import tenders
@@ -48,7 +48,7 @@ class Derivation:
     def is_state(self, change: Change, state: Object | None) -> bool:
         """Whether a write is an object's life rather than somebody's decision: scaling by an HPA, a CronJob's Jobs."""
         scaler = self._scalers.get(change.resource)
-        if _only_replicas(change) and self._scales(change, scaler) and self._root(scaler, change) is None:
+        if _scales_alone(change) and self._scales(change, scaler) and self._root(scaler, change) is None:
             return True
         if change.resource.kind == "Job" and state is not None:
             entry = self._memory.peek(change.resource)
@@ -64,7 +64,7 @@ class Derivation:
         if change.verb is Verb.DELETE and (undone := self._definition(change.resource, change, _deletes)):
             return undone
         scaler = self._scalers.get(change.resource)
-        if _only_replicas(change) and self._scales(change, scaler):
+        if _scales_alone(change) and self._scales(change, scaler):
             return self._root(scaler, change)
         if change.verb is Verb.DELETE and change.actor == NOBODY:
             return self._deleted_with(change)
@@ -218,6 +218,13 @@ def _orders(change: Change) -> bool:
 
 def _deletes(change: Change) -> bool:
     return change.verb is Verb.DELETE
+
+
+def _scales_alone(change: Change) -> bool:
+    """Kubernetes' own autoscaler writes nothing else of what it scales, so that its log need not say what it wrote:
+    https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/ ."""
+    is_untold = change.diff_source is DiffSource.NONE and change.verb is Verb.UPDATE
+    return _only_replicas(change) or (is_untold and change.actor.name == AUTOSCALER)
 
 
 def _only_replicas(change: Change) -> bool:

@@ -30,10 +30,13 @@ def is_told(change: Change) -> bool:
         return True
     if change.verb is not Verb.UPDATE:
         return resource.kind != "Node"  # they come and go with the load
-    if change.diff_source is DiffSource.NONE:  # what was written nobody told
-        return resource.kind not in {"Node", "CronJob", "Namespace"}
+    by_itself = is_controller(change.actor) or acts_by_itself(change.actor.name)
+    if (
+        change.diff_source is DiffSource.NONE
+    ):  # what was written nobody told: programs mostly scale
+        return resource.kind not in {"Node", "CronJob", "Namespace"} and not by_itself
     if only_scales(change):
-        return change.diffs[0].new == 0 and not is_controller(change.actor) and not acts_by_itself(change.actor.name)
+        return change.diffs[0].new == 0 and not by_itself
     return any(_says_something(resource.kind, diff) for diff in change.diffs)
 
 

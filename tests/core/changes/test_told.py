@@ -24,6 +24,10 @@ def scaled(to: int, actor: str = "alice") -> Change:
     return change("Deployment", "apps", *REPLICAS, old=3, new=to, actor=Actor(actor, ActorSource.AUDIT))
 
 
+def untold(actor: str) -> Change:
+    return change("Deployment", "apps", diff_source=DiffSource.NONE, actor=Actor(actor, ActorSource.AUDIT))
+
+
 ADMISSION = "admissionregistration.k8s.io"
 HOOKS = ("webhooks", "clientConfig")
 TOLD = {
@@ -56,6 +60,9 @@ NOT_TOLD = {
     "a label alone": change("Deployment", "apps", "metadata", "labels", "x"),
     "a node's label": change("Node", "", "metadata", "labels", "x"),
     "a node comes": change("Node", "", verb=Verb.CREATE),
+    "what an autoscaler wrote is not known": untold(AUTOSCALER),
+    "what KEDA wrote is not known": untold(KEDA),
+    "what a controller wrote is not known": untold("system:serviceaccount:kube-system:deployment-controller"),
     "a node of which nobody says what": change("Node", "", diff_source=DiffSource.NONE),
     "a namespace's label": change("Namespace", "", "metadata", "labels", "x"),
     "a CronJob's history limit": change("CronJob", "batch", "spec", "successfulJobsHistoryLimit"),

@@ -355,6 +355,14 @@ def test_what_an_autoscaler_scales_is_no_change_unless_the_autoscaler_was_change
     assert changes(learn(listed(a_deployment(version=5)), structs.replace(scaled, actor=ALICE)))[0].begun_by is None
 
 
+def test_what_an_autoscaler_wrote_need_not_be_told_to_be_no_change() -> None:
+    """A log that holds no bodies (level Metadata) says who wrote, and by which subresource."""
+    bare = structs.replace(audited(a_deployment(version=7, replicas=9), 3, actor=HPA), body=None, subresource="scale")
+    assert changes(learn(listed(a_deployment(version=5)), bare)) == []
+    [by_hand] = changes(learn(listed(a_deployment(version=5)), structs.replace(bare, actor=ALICE)))
+    assert by_hand.diff_source is DiffSource.NONE
+
+
 def test_a_controllers_edit_of_an_owned_object_is_begun_by_the_owners_change() -> None:
     def parent(version: int, size: int) -> Any:
         return an_object("Component", "shop", version=version, api="platform.example/v1", spec={"size": size})
