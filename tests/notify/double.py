@@ -55,7 +55,11 @@ def mistakes(blocks: list[Json]) -> list[str]:
     ids = [one["block_id"] for one in blocks if "block_id" in one]
     if len(ids) > len(set(ids)):
         found.append("block_id is not unique")
-    for one in blocks:
+    for n, one in enumerate(blocks):
+        if one.get("type") == "section" and not one.get("text") and not one.get("fields"):
+            found.append(f"/blocks/{n}: a section needs text or fields")
+        if one.get("type") in ("actions", "context") and not one.get("elements"):
+            found.append(f"/blocks/{n}: no less than 1 element")
         actions = [element.get("action_id") for element in one.get("elements", []) if "action_id" in element]
         if len(actions) > len(set(actions)):
             found.append("action_id is not unique in its block")
