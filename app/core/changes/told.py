@@ -31,9 +31,7 @@ def is_told(change: Change) -> bool:
     if change.verb is not Verb.UPDATE:
         return resource.kind != "Node"  # they come and go with the load
     by_itself = is_controller(change.actor) or acts_by_itself(change.actor.name)
-    if (
-        change.diff_source is DiffSource.NONE
-    ):  # what was written nobody told: programs mostly scale
+    if change.diff_source is DiffSource.NONE:  # what was written nobody told: programs mostly scale
         return resource.kind not in {"Node", "CronJob", "Namespace"} and not by_itself
     if only_scales(change):
         return change.diffs[0].new == 0 and not by_itself
