@@ -58,7 +58,6 @@ KNOWN = {
     "zone-cut-off-while-a-part-of-the-calls-goes-to-a-new-version": "of two servers that are named the route is of one",
     "database-at-the-provider-is-down-below-a-gentler-probe": "a probe that was changed is taken for why it fails",
     "readers-of-a-queue-that-never-say-they-are-done": "that a broker complains of its client is not understood",
-    "dependency-release-changes-response": "the client's own release, before, is as likely (0.21 each)",
     "port-of-one-node-falls-back-to-a-hundred-megabits": "what leads elsewhere counts less, so that a leader gets more",
     "tariffs-released-with-a-calculation-that-takes-four-times-as-long": "a harmless release of the client is nearer",
     "programs-start-before-their-proxy-is-there": "the rollout that met it is nearer, and what it says is ordinary",

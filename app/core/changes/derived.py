@@ -46,7 +46,10 @@ class Derivation:
             self._scalers[Resource(resource.cluster, group, kind, resource.namespace, name)] = resource
 
     def is_state(self, change: Change, state: Object | None) -> bool:
-        """Whether a write is an object's life rather than somebody's decision: scaling by an HPA, a CronJob's Jobs."""
+        """Whether a write is an object's life rather than somebody's decision: scaling by an HPA, a CronJob's Jobs,
+        what a Node tells of itself for the first time."""
+        if change.resource.kind == "Node" and change.verb is Verb.UPDATE and _is_first_status(change):
+            return True
         scaler = self._scalers.get(change.resource)
         if _scales_alone(change) and self._scales(change, scaler) and self._root(scaler, change) is None:
             return True
@@ -218,6 +221,10 @@ def _orders(change: Change) -> bool:
 
 def _deletes(change: Change) -> bool:
     return change.verb is Verb.DELETE
+
+
+def _is_first_status(change: Change) -> bool:
+    return bool(change.diffs) and all(diff.path[:1] == ("status",) and diff.old is None for diff in change.diffs)
 
 
 def _scales_alone(change: Change) -> bool:

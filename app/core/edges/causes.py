@@ -258,6 +258,23 @@ UNREADABLE = Cause(
 )
 """Of a store, a queue or a cache that several read: https://redis.io/docs/latest/develop/reference/protocol-spec/ ,
 https://kafka.apache.org/documentation/ (RecordDeserializationException)."""
+UNFIT = Cause(
+    "what does not have the form that is read",
+    re.compile(
+        r"cannot unmarshal \w+ into Go (?:struct field|value)|Cannot deserialize value of type|MismatchedInputException"
+        r"|UnrecognizedPropertyException|Unrecognized field \"|validation errors? for [A-Z]\w+"
+        r"|Expected BEGIN_\w+ but was|invalid type: .{1,80}, expected |JSON value could not be converted"
+        r"|AvroTypeException|cannot parse invalid wire-format data|Protocol message contained an invalid tag"
+    ),
+    any_of(
+        is_a("Job", "CronJob", "Secret"),
+        is_custom_kind,
+        sets_words,
+        writes("image", "env", "envFrom", "args", "command"),
+    ),
+)
+"""As https://pkg.go.dev/encoding/json , Jackson, Pydantic, Gson, serde, .NET, Avro and Protocol Buffers say that what
+is read has other types than it is read for: what somebody sent, or a file of settings, but no number in one."""
 USED_UP = Cause(
     "what was paid for and is used up",
     re.compile(
@@ -447,6 +464,7 @@ CAUSES = (
     CREDENTIALS,
     CONFLICT,
     UNREADABLE,
+    UNFIT,
     FILE,
 )
 """The first that fits counts."""

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.core.edges.burdens import burdens
-from app.core.edges.causes import LINKED, NOT_LET_IN, OUTSIDE, PORTS, RIGHTS, SCHEMA, UNREADABLE, Cause
+from app.core.edges.causes import LINKED, NOT_LET_IN, OUTSIDE, PORTS, RIGHTS, SCHEMA, UNFIT, UNREADABLE, Cause
 from app.core.edges.front_doors import DOORS
 from app.core.edges.mechanism import (
     AT_ONCE,
@@ -370,7 +370,7 @@ def ways(entity: Entity, signal: Signal) -> tuple[Entity, ...]:
     at_hand = (entity, *((way, *entity[1:]) for way in ("calls", "reads", "unguarded")))
     if signal.cause is SCHEMA:
         return (*at_hand, ("shares", *entity[1:]))
-    if signal.cause is UNREADABLE:
+    if signal.cause in (UNREADABLE, UNFIT):
         return (*at_hand, ("beside", *entity[1:]))
     asks, shares, burdened = ((way, *entity[1:]) for way in ("asks", "shares", "burdens"))
     if ASKED in signal.facts:

@@ -339,6 +339,15 @@ def test_pods_and_replica_sets_are_state(kind: str) -> None:
     assert learned[2].states[0].deleted_at
 
 
+@pytest.mark.parametrize(("before", "told"), [(None, 0), ("v1.36.0", 1)])
+def test_a_node_that_tells_its_version_for_the_first_time_is_not_upgraded(before: str | None, told: int) -> None:
+    def node(version: int, kubelet: str | None) -> Any:
+        found = an_object("Node", "ip-10-0-0-7", version=version, api="v1")
+        return found | ({"status": {"nodeInfo": {"kubeletVersion": kubelet}}} if kubelet else {})
+
+    assert len(changes(learn(listed(node(5, before)), seen(node(6, "v1.36.1"), 1)))) == told
+
+
 def test_what_an_autoscaler_scales_is_no_change_unless_the_autoscaler_was_changed() -> None:
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
 

@@ -14,6 +14,7 @@ from app.core.edges.causes import (
     INVALID,
     QUOTA,
     RIGHTS,
+    UNFIT,
     UNREADABLE,
     UNSAID,
     USED_UP,
@@ -53,6 +54,11 @@ REFUSED = 'FATAL: password authentication failed for user "ledger"'
         ("org.apache.kafka.common.errors.SerializationException: Unknown magic byte!", UNREADABLE),
         ("RecordDeserializationException: Error deserializing key/value for partition orders-3", UNREADABLE),
         ("java.io.InvalidClassException: corp.Cart; local class incompatible", UNREADABLE),
+        ("json: cannot unmarshal string into Go struct field Event.id of type int64", UNFIT),
+        ("yaml: line 3: cannot unmarshal !!str into int", None),
+        ('UnrecognizedPropertyException: Unrecognized field "total" (class Order), not marked as ignorable', UNFIT),
+        ("pydantic_core._pydantic_core.ValidationError: 1 validation error for Order", UNFIT),
+        ('invalid type: string "12", expected u64 at line 1 column 9', UNFIT),
         ("ERR unknown command 'HGETDEL'", None),
         (PAID, USED_UP),
         ("403 Maximum credits exceeded", USED_UP),
@@ -211,3 +217,9 @@ def test_a_disk_is_not_full_for_being_larger(
     of: str, path: tuple[str, ...], old: str, new: str, *, leads: bool
 ) -> None:
     assert DISK.leads(a_change(a_resource(of, "data"), path=path, old=old, new=new)) is leads
+
+
+@pytest.mark.parametrize(("old", "new", "leads"), [("20", "30", False), ("/events", "/v2/events", True)])
+def test_what_has_another_form_comes_from_no_number_of_the_settings(old: str, new: str, leads: bool) -> None:
+    change = a_change(a_resource("ConfigMap", "refunds"), path=("data", "SETTING"), old=old, new=new)
+    assert UNFIT.leads(change) is leads

@@ -18,6 +18,7 @@ WRONG_TYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
     [
         ("Unhealthy", WRONG_TYPE, True),
         ("Unhealthy", "RecordDeserializationException: Error deserializing key/value for partition orders-3", True),
+        ("BackOff", "panic: json: cannot unmarshal object into Go struct field Event.id of type int64", True),
         ("FailedScheduling", WRONG_TYPE, False),
         ("Unhealthy", 'relation "orders" does not exist', False),
         ("Unhealthy", "accept4: too many open files", False),
