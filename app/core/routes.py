@@ -168,14 +168,31 @@ def wanted_by(routes: Routes, resource: Resource, labels: Labels, now: datetime)
     return found
 
 
-def tells_incident(route: Route, cluster: str, namespaces: tuple[str, ...], *, severity: str) -> bool:
-    """Whether a route tells of an incident. Where its alerts name no namespace, only routes that ask for none do."""
-    return (
-        What.INCIDENTS in route.tell
-        and _fits(cluster, route.clusters)
-        and (not route.namespaces or any(_fits(one, route.namespaces) for one in namespaces))
-        and _fits(severity, route.severities)
-    )
+def why_no_incident(route: Route, cluster: str, namespaces: tuple[str, ...], *, severity: str) -> str:
+    """Why an incident is not told by a route, in words; "" where it is. Where its alerts name no namespace, only routes
+    that ask for none tell of it."""
+    return next(_misses_incident(route, cluster, namespaces, severity), "")
+
+
+def _misses_incident(route: Route, cluster: str, namespaces: tuple[str, ...], severity: str) -> Iterator[str]:
+    if What.INCIDENTS not in route.tell:
+        yield "it does not tell of incidents"
+    if not _fits(cluster, route.clusters):
+        yield f"the cluster is not {_any_of(route.clusters)}"
+    if route.namespaces and not any(_fits(one, route.namespaces) for one in namespaces):
+        yield f"no namespace of its alerts is {_any_of(route.namespaces)}"
+    if not _fits(severity, route.severities):
+        yield f"the severity is not {_any_of(route.severities)}"
+
+
+def incident_places(
+    routes: Routes, cluster: str, namespaces: tuple[str, ...], *, severity: str, otherwise: str
+) -> list[str]:
+    """Where an incident is told: in the channel of the first route that tells of it, for in Slack one incident has one
+    thread, or ``otherwise`` ("" for none); and at each target."""
+    fits = [one for one in routes.routes if not why_no_incident(one, cluster, namespaces, severity=severity)]
+    channel = next((one.channel for one in fits if one.channel), otherwise)
+    return [*([channel] if channel else []), *dict.fromkeys(one.target for one in fits if one.target)]
 
 
 def _fits(name: str, patterns: Patterns) -> bool:

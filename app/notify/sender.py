@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app.core.model import Gap
-from app.core.routes import NO_ROUTES, Routes, What, tells_incident
+from app.core.routes import NO_ROUTES, Routes, incident_places
 from app.core.targets import is_target
 from app.notify import events, message, notice
 from app.notify.message import Told
@@ -96,15 +96,9 @@ class Sender:
         return Teller(self.engine, self.routes, self.url, self.clock)
 
     def _places_of(self, new: New) -> list[str]:
-        """The first route to a channel that tells of an incident tells it, for in Slack one incident has one thread;
-        and each to a target does."""
-        fits = [
-            route
-            for route in self.routes().of(What.INCIDENTS)
-            if tells_incident(route, new.cluster, new.namespaces, severity=new.severity)
-        ]
-        channel = next((route.channel for route in fits if route.channel), self.channel)
-        return [*([channel] if channel else []), *dict.fromkeys(route.target for route in fits if route.target)]
+        return incident_places(
+            self.routes(), new.cluster, new.namespaces, severity=new.severity, otherwise=self.channel
+        )
 
     async def _send_next(self, *, to_targets: bool) -> bool:
         """Sends one message; False where none was due."""

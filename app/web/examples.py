@@ -295,7 +295,7 @@ _SHOWN: tuple[BaseModel, ...] = (
     ),
     shown.Views(items=[_view], **_around),
     shown.Deliveries(items=[_undelivered], there=412, waiting=0, **_around),
-    shown.Routing(items=[_goes], resource=_changes[0].resource, change_id=CULPRIT.id, never="", **_around),
+    shown.Routing(items=[_goes], places=None, resource=_changes[0].resource, change_id=CULPRIT.id, never="", **_around),
 )
 SHAPES: tuple[BaseModel, ...] = (
     *_SHOWN,

@@ -138,17 +138,18 @@ def _route(one: Route, routes: Routes, off: str) -> shown.RouteTold:
     )
 
 
-@router.get("/routing", summary="Where a change goes: Slack's channels and other targets")
+@router.get("/routing", summary="Where a change or an incident goes: Slack's channels and other targets")
 async def read_routing(request: Request, asked: Annotated[WhereAsked, Query()], conn: Conn) -> shown.Routing:
-    """Of a change, or of one that would be of that cluster, namespace, kind and name; each route of the file, in its
-    order."""
+    """Of a change, or of one that would be of that cluster, namespace, kind and name, or with a severity of an incident
+    of that cluster and namespace; each route of the file, in its order."""
     if not asked.asks:
-        raise Problem(422, "name a change, or a cluster, namespace, kind or name", "change")
+        raise Problem(422, "name a change, or a cluster, namespace, kind or name, or a severity", "change")
     deps = deps_of(request)
-    found = await where(conn, asked, deps.slack.routes(), deps.clock())
+    found = await where(conn, asked, deps.slack.routes(), channel=deps.slack.channel, now=deps.clock())
     seen = await read_seen(conn, None, from_at=None, to_at=None)
     return shown.Routing(
         items=[_goes(one, never=found.never) for one in found.verdicts],
+        places=None if found.places is None else list(found.places),
         resource=shapes.Resource.model_validate(found.resource),
         change_id=found.change.id if found.change else None,
         never=found.never,

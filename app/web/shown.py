@@ -227,9 +227,10 @@ class Goes(shapes.Shape):
 
 
 class Routing(Answer):
-    """Where a change goes, route by route."""
+    """Where a change or an incident goes, route by route."""
 
     items: list[Goes]
+    places: list[str] | None = Field(description="who is told of an incident, in Slack one channel; null of a change")
     resource: shapes.Resource
     change_id: str | None
     never: str = Field(description="why no route tells of it, else empty")

@@ -67,7 +67,7 @@ async def told(request: Request, asked: Annotated[WhereAsked, Query()]) -> HTMLR
     async with reading(request) as conn:
         delivery = await outbox.read_delivery(conn)
         seen = await read_seen(conn, None, from_at=None, to_at=None)
-        goes = await where(conn, asked, routes, now) if asked.asks else None
+        goes = await where(conn, asked, routes, channel=deps.slack.channel, now=now) if asked.asks else None
         mutes = await notices.read_mutes(conn, now=now)
         off = await outbox.read_off(conn)
     return templates.page(

@@ -1,4 +1,4 @@
-"""Where a change goes in Slack, as the page shows it: each route, whether it fits, and why it does not."""
+"""Where a change or an incident is told, as the page shows it: each route, whether it fits, and why it does not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.changes.told import is_told, never_told
 from app.core.model import Change, Resource
 from app.core.objects import kinds
-from app.core.routes import Labels, Route, Routes, why_not
+from app.core.routes import Labels, Route, Routes, incident_places, why_no_incident, why_not
 from app.store import notices, timeline
 from app.store.labels import labels_of
 from app.store.notices import Mute
@@ -24,13 +24,15 @@ _ID = re.compile(r"(?:.*/changes/)?([0-9a-f]{28})(?:[?#].*)?")
 
 
 class WhereAsked(Asked):
-    """A change, by its id or its link; or what it would be of."""
+    """A change, by its id or its link; or what it would be of; or an incident of a cluster and a namespace, by its
+    severity."""
 
     change: Annotated[Text | None, BeforeValidator(blank)] = Field(None, description="a change's id, or its link")
     cluster: Annotated[Text | None, BeforeValidator(blank)] = None
     namespace: Annotated[Text | None, BeforeValidator(blank)] = None
     kind: Annotated[Text | None, BeforeValidator(blank)] = None
     name: Annotated[Text | None, BeforeValidator(blank)] = None
+    severity: Annotated[Text | None, BeforeValidator(blank)] = Field(None, description="of an incident that might be")
 
     @property
     def asks(self) -> bool:
@@ -52,16 +54,20 @@ class Verdict:
 @dataclass(frozen=True, slots=True)
 class Where:
     """``resource`` is what was asked of, ``change`` what was made of it, where one was named; ``never`` says why no
-    channel is told at all, "" where one may be."""
+    channel is told at all, "" where one may be. ``places`` are who is told, of an incident: None of a change."""
 
     resource: Resource
     change: Change | None
     never: str
     verdicts: tuple[Verdict, ...]
+    places: tuple[str, ...] | None = None
 
 
-async def where(conn: AsyncConnection, asked: WhereAsked, routes: Routes, now: datetime) -> Where:
-    """Where it goes, with the routes, the labels and the mutes of now. Raises Problem for an unknown change."""
+async def where(conn: AsyncConnection, asked: WhereAsked, routes: Routes, *, channel: str, now: datetime) -> Where:
+    """Where it goes, with the routes, the labels and the mutes of now; ``channel`` is told of incidents that no route
+    has told in another one. Raises Problem for an unknown change."""
+    if asked.severity:
+        return _where_incident(asked, asked.severity, routes, channel)
     change = await _change(conn, asked.change) if asked.change else None
     resource = change.resource if change else _resource(asked)
     labels = (await labels_of(conn, [resource])).get(resource, Labels())
@@ -76,6 +82,21 @@ async def where(conn: AsyncConnection, asked: WhereAsked, routes: Routes, now: d
         for route in routes.routes
     ]
     return Where(resource, change, _never(change, asked.kind), tuple(verdicts))
+
+
+def _where_incident(asked: WhereAsked, severity: str, routes: Routes, channel: str) -> Where:
+    cluster, namespaces = asked.cluster or "", (asked.namespace,) if asked.namespace else ()
+    if asked.change or asked.kind or asked.name:
+        raise Problem(422, "an incident has a severity, a cluster and a namespace, and is of no change", "severity")
+    verdicts: list[Verdict] = []
+    for route in routes.routes:
+        why = why_no_incident(route, cluster, namespaces, severity=severity)
+        if not why and route.channel and any(one.route.channel and not one.why_not for one in verdicts):
+            why = "a route above tells it in a channel, and one is enough"
+        verdicts.append(Verdict(route, why, None, None))
+    places = incident_places(routes, cluster, namespaces, severity=severity, otherwise=channel)
+    resource = Resource(cluster, "", "Incident", asked.namespace, "")
+    return Where(resource, None, "", tuple(verdicts), tuple(places))
 
 
 async def _change(conn: AsyncConnection, named: str) -> Change:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from app.core.model import Resource
-from app.core.routes import Labels, Quiet, Route, Routes, What, tells_incident, wanted_by, why_not
+from app.core.routes import Labels, Quiet, Route, Routes, What, wanted_by, why_no_incident, why_not
 
 WEB = Resource("prod-1", "apps", "Deployment", "shop", "web")
 NODE = Resource("prod-1", "", "Node", None, "n1")
@@ -84,7 +84,7 @@ def test_quiet_hours_end_by_the_clock_of_their_zone(quiet: Quiet, at: str, ends:
     ],
 )
 def test_an_incident_is_told_by_where_its_alerts_are_and_how_severe_it_is(rule: dict[str, object], tells: bool) -> None:
-    assert tells_incident(route(**rule), "prod-1", ("shop", "web"), severity="critical") is tells
+    assert (not why_no_incident(route(**rule), "prod-1", ("shop", "web"), severity="critical")) is tells
 
 
 @pytest.mark.parametrize(

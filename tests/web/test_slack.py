@@ -172,9 +172,36 @@ async def test_what_is_muted_says_so(site: Site) -> None:
         await notices.unmute(conn, "C0000000002", by="alice", now=NOW)
 
 
+CRITICAL = Route("C0000000003", tell=(What.INCIDENTS,), severities=("critical",))
+MANY = Routes((CRITICAL, Route("C0000000004", tell=(What.INCIDENTS,)), Route("C0000000005")))
+
+
+@pytest.mark.parametrize(
+    ("routes", "query", "says"),
+    [
+        (ROUTES, "?severity=critical", "To C0000000003 , at once. critical Incident"),
+        (ROUTES, "?severity=warning", f"To {CHANNEL} , at once."),
+        (ROUTES, "?severity=warning", "no: the severity is not critical"),
+        (ROUTES, "?severity=critical&namespace=cart", "no: it does not tell of incidents"),
+        (MANY, "?severity=critical", "no: a route above tells it in a channel, and one is enough"),
+        (MANY, "?severity=info", "To C0000000004 , at once."),
+    ],
+)
+async def test_it_says_where_an_incident_would_go(site: Site, routes: Routes, query: str, says: str) -> None:
+    assert says in await asked(site, query, routed(routes))
+
+
+async def test_rest_says_who_is_told_of_an_incident(site: Site) -> None:
+    async with asking(site, routed(MANY)) as client:
+        told = (await client.get("/api/v1/routing?severity=critical")).json()
+    assert told["places"] == ["C0000000003"]
+    assert [one["tells"] for one in told["items"]] == [True, False, False]
+
+
 @pytest.mark.parametrize(
     ("query", "status", "says"),
     [
+        ("?severity=critical&kind=Pod", 422, "is of no change"),
         ("?change=nonsense", 404, "There is no change of this id"),
         (f"?change={'f' * 28}", 404, "There is no change of this id"),
         ("?team=payments", 422, "team"),
