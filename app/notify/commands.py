@@ -89,7 +89,7 @@ class Commands:
         seen = await read_seen(conn, one.cluster, from_at=from_at, to_at=to_at)
         found = await timeline.list_changes(conn, wanted, limit=LINES)
         total = await search.count_changes(conn, wanted, most=COUNTED)
-        table = what_changed(found, from_at=from_at, to_at=to_at, gaps=seen.gaps, total=total, newest=seen.newest)
+        table = what_changed(found, from_at=from_at, to_at=to_at, gaps=seen.gaps, total=total, recorded=seen.recorded)
         page = {"cluster": one.cluster, "namespace": one.word, "from": from_at.isoformat(), "to": to_at.isoformat()}
         return _table("What changed", table, f"{self.url}/changes?{urlencode({k: v for k, v in page.items() if v})}")
 

@@ -58,10 +58,13 @@ class Seen:
     followed: tuple[Followed, ...] = ()
 
     @property
-    def newest(self) -> datetime | None:
-        """Up to when a change of any of these clusters would have been seen."""
-        told = (at for one in self.freshness for source, at in one.sources.items() if source in TELL_OF_CHANGES)
-        return max(told, default=None)
+    def recorded(self) -> dict[str, datetime]:
+        """Up to when a change of each of these clusters would have been seen, of those of which any would."""
+        told = {
+            one.cluster: [at for source, at in one.sources.items() if source in TELL_OF_CHANGES]
+            for one in self.freshness
+        }
+        return {cluster: max(found) for cluster, found in told.items() if found}
 
 
 def several(**queries: Select[Any]) -> Select[Any]:

@@ -288,5 +288,5 @@ async def list_what_changed(
         )
     total = await search.count_changes(conn, wanted, most=COUNTED)
     return PlainTextResponse(
-        what_changed(found, from_at=from_at, to_at=to_at, gaps=seen.gaps, total=total, newest=seen.newest)
+        what_changed(found, from_at=from_at, to_at=to_at, gaps=seen.gaps, total=total, recorded=seen.recorded)
     )

@@ -339,7 +339,12 @@ SHAPES: tuple[BaseModel, ...] = (
 )
 TAKEN = Taken(incidents=[INCIDENT.id], left_out=[])
 TABLE = what_changed(
-    [CULPRIT, HARMLESS], from_at=END - timedelta(minutes=30), to_at=END, gaps=[GAP], total=2, newest=BEGUN.at
+    [CULPRIT, HARMLESS],
+    from_at=END - timedelta(minutes=30),
+    to_at=END,
+    gaps=[GAP],
+    total=2,
+    recorded={CULPRIT.resource.cluster: BEGUN.at},
 )
 PLAIN = {
     "/api/v1/what-changed": TABLE,

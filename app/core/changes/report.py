@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from unicodedata import category
 
 from app.core.model import Change, Gap
@@ -13,6 +13,9 @@ LINES = 20
 COUNTED = 1000
 """How far the changes of a table are counted, and how many its JSON holds: at 03:00 an order of magnitude is enough."""
 WIDTH = 80
+TO_THE_END = timedelta(minutes=1)
+"""What is recorded so nearly up to the end of the time that was asked for is recorded to its end: collectors tell every
+few seconds how far they are."""
 VAGUE = "~"
 """Behind a time that is only the last at which a change can have been made."""
 _ONE = {"NAMESPACE": 16, "CHANGE": 37, "WHO": 16}
@@ -39,19 +42,21 @@ def what_changed(
     to_at: datetime,
     gaps: Sequence[Gap],
     total: int,
-    newest: datetime | None,
+    recorded: Mapping[str, datetime],
 ) -> str:
     """``changes`` newest first, LINES of them are enough; ``total`` is how many there are, counted up to COUNTED.
 
-    ``newest`` is the time up to which anything is recorded. The clusters are named where there are several.
+    ``recorded`` says of each cluster up to when its changes are recorded: where that ends within the time that was
+    asked for, it is said. The clusters are named where there are several, and the days where not all is of the last.
     """
     over = "" if from_at.date() == to_at.date() else f"{to_at:%Y-%m-%d} "
     head = f"{from_at:%Y-%m-%d %H:%M:%S} to {over}{to_at:%H:%M:%S} UTC: "
     blind = [f"not seen {gap.from_at:%H:%M:%S} to {gap.to_at:%H:%M:%S}: {gap.why}" for gap in gaps[:2]]
     if len(gaps) > 2:
         blind[1] = f"and {len(gaps) - 1} more intervals were not seen in full"
+    blind += _ended(recorded, from_at, to_at)
     if not changes:
-        return as_text([*_nothing(head, from_at, newest), *blind])
+        return as_text([*_nothing(head, from_at, max(recorded.values(), default=None)), *blind])
     vague = any(change.since for change in changes[: LINES - 2])
     room = LINES - 2 - len(blind) - vague
     shown = changes[:room]
@@ -59,9 +64,21 @@ def what_changed(
     if len(shown) < total:
         counted += f", the newest {len(shown)}"
     columns = _ONE if len({change.resource.cluster for change in shown}) == 1 else _SEVERAL
-    title = " ".join([f"{'TIME':8}", *(f"{name:{width}}" for name, width in columns.items())])
+    clock, wide = ("%H:%M:%S", 8)
+    if any(change.at.date() != to_at.date() for change in shown):
+        clock, wide = ("%m-%d %H:%M:%S", 14)
+        columns = columns | {"CHANGE": columns["CHANGE"] + 8 - wide}
+    title = " ".join([f"{'TIME':{wide}}", *(f"{name:{width}}" for name, width in columns.items())])
     notes = [f"{VAGUE} then at the latest: nobody saw when exactly"] if vague else []
-    return as_text([head + counted, title, *(_line(change, columns) for change in shown), *notes, *blind])
+    return as_text([head + counted, title, *(_line(change, columns, clock) for change in shown), *notes, *blind])
+
+
+def _ended(recorded: Mapping[str, datetime], from_at: datetime, to_at: datetime) -> list[str]:
+    """Whose record ends within a time, in at most two lines: what came after nobody would have told."""
+    ended = sorted((at, name) for name, at in recorded.items() if from_at <= at < to_at - TO_THE_END)
+    whose = (name if len(recorded) > 1 else "all" for _, name in ended)
+    told = [f"{name} is recorded up to {at:%Y-%m-%d %H:%M:%S} UTC" for name, (at, _) in zip(whose, ended, strict=True)]
+    return told if len(told) <= 2 else [told[0], f"and {len(told) - 1} more clusters are not recorded to the end"]
 
 
 def remembered(changes: Sequence[Change], *, cluster: str, from_at: datetime, to_at: datetime, new: int) -> str:
@@ -89,7 +106,7 @@ def _nothing(head: str, from_at: datetime, newest: datetime | None) -> list[str]
     return [head + "no change was seen"]
 
 
-def _line(change: Change, columns: Mapping[str, int]) -> str:
+def _line(change: Change, columns: Mapping[str, int], clock: str) -> str:
     resource = change.resource
     cells = {
         "CLUSTER": resource.cluster,
@@ -97,7 +114,7 @@ def _line(change: Change, columns: Mapping[str, int]) -> str:
         "CHANGE": change.summary or f"{change.verb} {resource.kind} {resource.name}",
         "WHO": short(change.actor),
     }
-    when = f"{change.at:%H:%M:%S}{VAGUE if change.since else ' '}"
+    when = f"{change.at:{clock}}{VAGUE if change.since else ' '}"
     return when + " ".join(plain(cells[name], width) for name, width in columns.items())
 
 

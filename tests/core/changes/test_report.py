@@ -33,7 +33,7 @@ def a_gap(why: str = "the watch was behind") -> Gap:
 
 def report(changes: list[Change], gaps: list[Gap] | None = None) -> list[str]:
     start = AT - timedelta(minutes=30)
-    text = what_changed(changes, from_at=start, to_at=AT, gaps=gaps or [], total=len(changes), newest=AT)
+    text = what_changed(changes, from_at=start, to_at=AT, gaps=gaps or [], total=len(changes), recorded={"c": AT})
     assert text.endswith("\n")
     return text.splitlines()
 
@@ -55,12 +55,47 @@ def test_nothing_is_said_in_words() -> None:
     [
         (None, ["no change is recorded yet"]),
         (AT - timedelta(days=1), ["nothing was recorded", "recorded up to 2026-11-19 14:00:00 UTC"]),
-        (AT - timedelta(minutes=30), ["no change was seen"]),
+        (AT - timedelta(minutes=30), ["no change was seen", "all is recorded up to 2026-11-20 13:30:00 UTC"]),
+        (AT - timedelta(seconds=59), ["no change was seen"]),
     ],
 )
 def test_no_change_is_told_from_no_record(newest: datetime | None, said: list[str]) -> None:
-    text = what_changed([], from_at=AT - timedelta(minutes=30), to_at=AT, gaps=[], total=0, newest=newest)
+    text = what_changed(
+        [], from_at=AT - timedelta(minutes=30), to_at=AT, gaps=[], total=0, recorded={"c": newest} if newest else {}
+    )
     assert text.splitlines() == ["2026-11-20 13:30:00 to 14:00:00 UTC: " + said[0], *said[1:]]
+
+
+def test_where_the_record_ends_before_the_time_does_it_is_said_of_each_cluster() -> None:
+    start, early = AT - timedelta(minutes=30), AT - timedelta(minutes=20)
+
+    def told(**recorded: datetime) -> list[str]:
+        made = [a_change(cluster="north")]
+        text = what_changed(made, from_at=start, to_at=AT, gaps=[a_gap()], total=1, recorded=recorded)
+        return text.splitlines()[4:]
+
+    assert told(north=AT, south=AT) == []
+    assert told(north=AT, south=early) == ["south is recorded up to 2026-11-20 13:40:00 UTC"]
+    assert told(north=AT, south=early, east=start - timedelta(days=9)) == [
+        "south is recorded up to 2026-11-20 13:40:00 UTC"
+    ], "what ended long before is of no news"
+    assert told(north=AT, south=early, east=early, west=early) == [
+        "east is recorded up to 2026-11-20 13:40:00 UTC",
+        "and 2 more clusters are not recorded to the end",
+    ]
+
+
+def test_the_day_is_said_where_not_all_is_of_the_last() -> None:
+    before = replace(a_change(), at=AT - timedelta(hours=15))
+    text = what_changed(
+        [a_change(), before], from_at=AT - timedelta(days=1), to_at=AT, gaps=[], total=2, recorded={"c": AT}
+    )
+    assert text.splitlines()[1:] == [
+        "TIME           NAMESPACE        CHANGE                          WHO",
+        "11-20 14:00:00 shop             image of api: v1 → v2           alice",
+        "11-19 23:00:00 shop             image of api: v1 → v2           alice",
+    ]
+    assert max(map(len, text.splitlines())) <= WIDTH
 
 
 def test_several_clusters_are_named() -> None:
@@ -78,7 +113,7 @@ def test_what_has_no_summary_namespace_or_actor_still_has_a_line() -> None:
 
 
 def test_a_window_over_midnight_names_both_days() -> None:
-    text = what_changed([], from_at=AT - timedelta(days=1), to_at=AT, gaps=[], total=0, newest=AT)
+    text = what_changed([], from_at=AT - timedelta(days=1), to_at=AT, gaps=[], total=0, recorded={"c": AT})
     assert text.startswith("2026-11-19 14:00:00 to 2026-11-20 14:00:00 UTC: ")
 
 
@@ -115,7 +150,7 @@ def test_what_was_not_seen_is_said_and_takes_its_room(gaps: int, said: int) -> N
 )
 def test_no_name_breaks_the_table_or_steers_the_terminal(changes: list[Change], why: str) -> None:
     end = AT + timedelta(hours=1)
-    text = what_changed(changes, from_at=AT, to_at=end, gaps=[a_gap(why)], total=len(changes), newest=AT)
+    text = what_changed(changes, from_at=AT, to_at=end, gaps=[a_gap(why)], total=len(changes), recorded={"c": AT})
     lines = text.split("\n")
     assert lines.pop() == ""
     assert len(lines) <= LINES
