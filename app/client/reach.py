@@ -65,6 +65,7 @@ class Program:
         takes_context = self.of_kubectl and "cluster" in names
         shared = [*_parameters(_connection)]
         if takes_context:
+            shared += _parameters(_asked)
             shared += [one for one in _parameters(_in_context) if one.name != "all_namespaces" or "namespace" in names]
 
         def command(**given: Any) -> None:
@@ -72,6 +73,9 @@ class Program:
             context = {one.name: given.pop(one.name) for one in shared if one.name in given and one.name not in names}
             with self._connected(**connection) as server:
                 if takes_context:
+                    is_by_variable = context.pop("asked").get_parameter_source("cluster").name == "ENVIRONMENT"
+                    if is_by_variable and context["context"] is not None:
+                        given["cluster"] = None  # what is named here goes before what is set for all that is asked
                     _fill_in(server, given, **context)
                 function(server, **given)
 
@@ -144,6 +148,10 @@ def _in_context(
     ] = False,
 ) -> None:
     """The options that say of which cluster and namespace, as kubectl has them: read by their names."""
+
+
+def _asked(asked: typer.Context) -> None:
+    """What tells who said an option."""
 
 
 def _fill_in(

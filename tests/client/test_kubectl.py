@@ -123,6 +123,14 @@ def test_a_context_of_a_cluster_that_is_not_known_is_not_guessed(kubectl: Kubect
         options = [] if more else ["--cluster", "shop"]
         said = kubectl.run("foreshock", "what-changed", "-A", *options, config=config, **more)
         assert (said.returncode, "91 changes" in said.stdout, said.stderr) == (0, True, "")
+    other = kubectl.run(
+        "foreshock", "what-changed", "-A", "--context", "laptop", config=config, FORESHOCK_CLUSTER="shop"
+    )
+    assert (other.returncode, "no cluster called laptop" in other.stderr) == (2, True), (
+        "a context that is named decides"
+    )
+    both = ("--context", "laptop", "--cluster", "shop")
+    assert "91 changes" in kubectl.run("foreshock", "what-changed", "-A", *both, config=config).stdout
     named = kubectl.run("foreshock", "what-changed", "--cluster", "shop", config=config)
     assert named.stderr.startswith("foreshock: namespace default alone (-A: ")
     lost = kubectl.run("foreshock", "what-changed", config=tmp_path / "none")
