@@ -76,8 +76,8 @@ def test_only_who_would_have_told_of_a_change_says_that_there_was_none() -> None
     told = {"alerts": minutes(9), "watch": minutes(5), "metrics": minutes(8), "dump": minutes(7)}
     seen = Seen((Freshness("a", told), Freshness("b", {})), (), ())
     assert [one.at for one in seen.freshness] == [minutes(9), None]
-    assert seen.newest == minutes(5)
-    assert Seen((Freshness("a", {"metrics": minutes(8)}),), (), ()).newest is None
+    assert seen.recorded == {"a": minutes(5)}
+    assert Seen((Freshness("a", {"metrics": minutes(8)}),), (), ()).recorded == {}
 
 
 async def test_an_older_database_is_looked_at_once(database: Database, dsn: str) -> None:
