@@ -80,10 +80,8 @@ class Route(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def asks_for_nothing(self) -> bool:
-        """Whether everything fits that it tells of."""
-        patterns = (self.clusters, self.kinds, self.severities)
-        is_any = all(not one or "*" in one for one in patterns)
-        return is_any and not self.labels and not self.namespaces  # of namespaces even * leaves out what is in none
+        """Whether every change fits."""
+        return not (self.clusters or self.namespaces or self.kinds or self.labels)
 
 
 class Labels(Struct, frozen=True):
@@ -125,8 +123,8 @@ class Routes(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def told_of_all(self) -> frozenset[str]:
-        """Channels that are told of every change, or of every incident: whoever is there may ask for all, too."""
-        return frozenset(one.channel for one in self.routes if one.channel and one.asks_for_nothing)
+        """Channels that are told of every change: whoever is there may ask for all, too."""
+        return frozenset(one.channel for one in self.of(What.CHANGES) if one.channel and one.asks_for_nothing)
 
 
 NO_ROUTES = Routes()

@@ -37,7 +37,7 @@ everybody in the channel does."""
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """Answers /foreshock in ``channel`` (its ID), and where routes tell of all; ``mutes`` does so wherever
+    """Answers /foreshock in ``channel`` (its ID), and where routes tell of every change; ``mutes`` does so wherever
     changes are told. ``url`` is where people reach us, ``clock`` gives aware UTC."""
 
     engine: AsyncEngine
@@ -60,10 +60,9 @@ class Commands:
             if one.command in ("mute", "unmute") and channel in {self.channel, *routes.channels}:
                 return await self.mutes.answer(one, channel, by=str(payload.get("user_name") or payload.get("user_id")))
             if channel not in {self.channel, *routes.told_of_all}:
-                own = f"in <#{self.channel}>, and " if self.channel else ""
                 return _whispered(
                     "Not here",
-                    [section(f"Foreshock answers {own}where all changes or all incidents are told, and nowhere else.")],
+                    [section(f"Foreshock answers in <#{self.channel}> alone, and where all changes are told.")],
                 )
             async with self.engine.connect() as conn:
                 answer = await self._answer(conn, one)

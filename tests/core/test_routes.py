@@ -103,14 +103,6 @@ def test_what_is_no_route_is_refused_by_its_name(rule: dict[str, object], says: 
 
 
 def test_only_who_is_told_of_everything_may_ask_for_everything() -> None:
-    incidents = (What.INCIDENTS,)
-    all_of_it = (Route("C1234567"), Route("C2234567", incidents), Route("C3234567", incidents, clusters=("*",)))
-    part = (
-        Route("C4234567", namespaces=("*",)),
-        Route("C5234567", incidents, severities=("critical",)),
-        Route("C6234567", clusters=("prod-*",)),
-        Route("C7234567", labels={"team": "*"}),
-    )
-    routes = Routes((*all_of_it, *part))
-    assert routes.told_of_all == {"C1234567", "C2234567", "C3234567"}
-    assert routes.channels == {f"C{n}234567" for n in range(1, 8)}
+    routes = Routes((Route("C1234567"), Route("C2234567", namespaces=("shop",)), Route("C3234567", (What.INCIDENTS,))))
+    assert routes.told_of_all == {"C1234567"}
+    assert routes.channels == {"C1234567", "C2234567", "C3234567"}
