@@ -79,9 +79,9 @@ class Route(Struct, frozen=True, forbid_unknown_fields=True):
         return self.channel or self.target or ""
 
     @property
-    def asks_for_nothing(self) -> bool:
-        """Whether every change fits."""
-        return not (self.clusters or self.namespaces or self.kinds or self.labels)
+    def tells_whole_clusters(self) -> bool:
+        """Whether every change of its clusters fits."""
+        return not (self.namespaces or self.kinds or self.labels)
 
 
 class Labels(Struct, frozen=True):
@@ -121,10 +121,15 @@ class Routes(Struct, frozen=True, forbid_unknown_fields=True):
         """Of Slack, that anything is told in."""
         return frozenset(route.channel for route in self.routes if route.channel)
 
-    @property
-    def told_of_all(self) -> frozenset[str]:
-        """Channels that are told of every change: whoever is there may ask for all, too."""
-        return frozenset(one.channel for one in self.of(What.CHANGES) if one.channel and one.asks_for_nothing)
+    def may_ask(self, channel: str, cluster: str) -> bool:
+        """Whether who is in a channel may ask of a cluster, too: where every change of it is told, or every incident
+        that no route before tells by its namespaces or its severity."""
+        own = [one for one in self.routes if one.channel and _fits(cluster, one.clusters)]
+        of_changes = {one.channel for one in own if What.CHANGES in one.tell and one.tells_whole_clusters}
+        every = (one for one in own if What.INCIDENTS in one.tell and not one.namespaces and not one.severities)
+        first = next(every, None)
+        of_incidents = {first.channel} if first and first.tells_whole_clusters else set()
+        return channel in of_changes | of_incidents
 
 
 NO_ROUTES = Routes()

@@ -1,13 +1,13 @@
 """What somebody asks in Slack with /foreshock -> an answer that only who asked sees, or everybody where they say so.
 
-Slack waits three seconds for it (https://docs.slack.dev/interactivity/implementing-slash-commands). Who is in the
-channel where incidents are told may ask there, and nobody elsewhere.
+Slack waits three seconds for it (https://docs.slack.dev/interactivity/implementing-slash-commands). Who is in a
+channel where incidents of a cluster are told may ask of it there, and nobody elsewhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app.core.changes.report import COUNTED, LINES, what_changed
 from app.core.phrases import duration, many
+from app.notify.allowed import clusters_of
 from app.notify.asking import Asked, NotUnderstoodError, asked
 from app.notify.blocks import NAME, Json, code, context, escape, link, section
 from app.notify.looked_up import LONGEST_CALLS, callers, open_incidents
@@ -37,8 +38,8 @@ everybody in the channel does."""
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """Answers /foreshock in ``channel`` (its ID), and where routes tell of every change; ``mutes`` does so wherever
-    changes are told. ``url`` is where people reach us, ``clock`` gives aware UTC."""
+    """Answers /foreshock in ``channel`` (its ID, "" for none), and of a cluster where routes tell of all of it;
+    ``mutes`` does so wherever changes are told. ``url`` is where people reach us, ``clock`` gives aware UTC."""
 
     engine: AsyncEngine
     channel: str
@@ -59,16 +60,21 @@ class Commands:
             one = asked(text)
             if one.command in ("mute", "unmute") and channel in {self.channel, *routes.channels}:
                 return await self.mutes.answer(one, channel, by=str(payload.get("user_name") or payload.get("user_id")))
-            if channel not in {self.channel, *routes.told_of_all}:
-                return _whispered(
-                    "Not here",
-                    [section(f"Foreshock answers in <#{self.channel}> alone, and where all changes are told.")],
-                )
             async with self.engine.connect() as conn:
+                may = await clusters_of(conn, channel, home=self.channel, routes=routes)
+                if may == []:
+                    return self._not_here()
+                if may is not None:
+                    one = replace(one, cluster=_one_of(may, one.cluster))
                 answer = await self._answer(conn, one)
             return answer | ({"response_type": "in_channel"} if one.here else {})
         except (NotUnderstoodError, UnknownClusterError) as error:
             return _whispered(str(error), [section(f"{escape(str(error), 4 * NAME)}\n\n{_HELP}")])
+
+    def _not_here(self) -> Json:
+        home = f"in <#{self.channel}>, and " if self.channel else ""
+        where = f"Foreshock answers {home}where all incidents or all changes of a cluster are told."
+        return _whispered("Not here", [section(where)])
 
     async def _answer(self, conn: AsyncConnection, one: Asked) -> Json:
         match one.command:
@@ -115,6 +121,15 @@ class Commands:
         if not is_all:
             parts.append(context(f"Those that began last. {link(f'{self.url}/incidents', 'All of them')}"))
         return _whispered(f"{many(len(parts), 'incident')} open", parts)
+
+
+def _one_of(may: list[str], cluster: str | None) -> str:
+    """The cluster that is meant, where not all may be asked of. Raises NotUnderstoodError."""
+    if cluster in may:
+        return cluster
+    if cluster is None and len(may) == 1:
+        return may[0]
+    raise NotUnderstoodError(f"Say which cluster: here it may be asked of {', '.join(may)}.")
 
 
 def _table(title: str, table: str, page: str) -> Json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -16,6 +16,7 @@ from app.core.model import Resource
 from app.core.routes import NO_ROUTES, Routes
 from app.core.screen.asked import AddressError
 from app.core.screen.axis import Axis
+from app.notify.allowed import clusters_of
 from app.notify.blocks import Json, code, context, section
 from app.notify.lines import change_lines, incident_line, listed_lines, object_lines
 from app.notify.looked_up import LONGEST_CALLS, callers, open_incidents
@@ -66,8 +67,8 @@ class Asks(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Shows in ``channel`` (its ID), and where routes tell of everything, what links to ``url``, where people reach us,
-    lead to. ``asks`` reads their addresses."""
+    """Shows in ``channel`` (its ID, "" for none), and of a cluster where routes tell of all of it, what links to
+    ``url``, where people reach us, lead to. ``asks`` reads their addresses."""
 
     engine: AsyncEngine
     slack: Slack
@@ -84,9 +85,9 @@ class Links:
         """
         try:
             event = payload["event"]
-            known = {self.channel, *self.routes().told_of_all}
-            if event["type"] != "link_shared" or event["channel"] not in known:
+            if event["type"] != "link_shared":
                 return
+            channel = str(event["channel"])
             urls = [one["url"] for one in event["links"][:MOST]]
             ours = [url for url in urls if f"{url}/".startswith(f"{self.url}/")]
             found = [(url, _PATH.match(url.removeprefix(self.url) or "/")) for url in ours]
@@ -97,17 +98,39 @@ class Links:
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"this is no event of Slack: {type(error).__name__}") from None
         async with self.engine.connect() as conn:
-            shown = {url: blocks for url, to in found if to and (blocks := await self._known(conn, url, to))}
+            may = await clusters_of(conn, channel, home=self.channel, routes=self.routes())
+            shown = {url: blocks for url, to in found if to and (blocks := await self._known(conn, url, to, may))}
         if shown:
             await self._show(place, shown)
 
-    async def _known(self, conn: AsyncConnection, url: str, to: re.Match[str]) -> Json | None:
-        """None for what is not known any more, and where the address is no good, or names no cluster that is known."""
+    async def _known(
+        self, conn: AsyncConnection, url: str, to: re.Match[str], of: Collection[str] | None
+    ) -> Json | None:
+        """None for what is not known any more, and where the address is no good, or names no cluster that is known, or
+        none ``of`` those that may be shown (None: all may)."""
         try:
+            if of is not None and await self._cluster(conn, url, to) not in of:
+                return None
             blocks = await self._shown(conn, url, to)
         except (UnknownClusterError, AddressError):
             return None
         return {"blocks": blocks} if blocks else None
+
+    async def _cluster(self, conn: AsyncConnection, url: str, to: re.Match[str]) -> str | None:
+        """The only cluster that a link leads to; None where it may be several, as with a graph. Raises AddressError."""
+        if to["incident"]:
+            found = await incidents.read_incident(conn, to["incident"])
+            return found[0].cluster if found else None
+        if to["change"]:
+            change = await timeline.read_change(conn, to["change"])
+            return change.resource.cluster if change else None
+        if to["plane"]:
+            return codec.clean(unquote(to["plane"]))
+        if to["name"]:
+            return _resource(to).cluster
+        if to["graph"]:
+            return None
+        return self.asks.changes(url).cluster if to["list"] else self.asks.cluster(url)
 
     async def _shown(self, conn: AsyncConnection, url: str, to: re.Match[str]) -> list[Json] | None:
         """None for what is not known any more. Raises UnknownClusterError, and AddressError for a bad address."""

@@ -102,7 +102,35 @@ def test_what_is_no_route_is_refused_by_its_name(rule: dict[str, object], says: 
         msgspec.convert({"routes": [rule]}, Routes)
 
 
-def test_only_who_is_told_of_everything_may_ask_for_everything() -> None:
-    routes = Routes((Route("C1234567"), Route("C2234567", namespaces=("shop",)), Route("C3234567", (What.INCIDENTS,))))
-    assert routes.told_of_all == {"C1234567"}
+INCIDENTS = (What.INCIDENTS,)
+
+
+@pytest.mark.parametrize(
+    ("rules", "may"),
+    [
+        ((Route("C1234567"),), {"prod", "test"}),
+        ((Route("C1234567", clusters=("*",)),), {"prod", "test"}),
+        ((Route("C1234567", clusters=("prod",)),), {"prod"}),
+        ((Route("C1234567", namespaces=("shop",)),), set()),
+        ((Route("C1234567", kinds=("Deployment",)),), set()),
+        ((Route("C1234567", labels={"team": "a"}),), set()),
+        ((Route("C1234567", INCIDENTS),), {"prod", "test"}),
+        ((Route("C1234567", INCIDENTS, clusters=("prod",)),), {"prod"}),
+        ((Route("C1234567", INCIDENTS, namespaces=("shop",)),), set()),
+        ((Route("C1234567", INCIDENTS, severities=("critical",)),), set()),
+        ((Route("C1234567", INCIDENTS, labels={"team": "a"}),), set()),
+        # what a route before tells is not told again
+        ((Route("C7654321", INCIDENTS, clusters=("prod",)), Route("C1234567", INCIDENTS)), {"test"}),
+        ((Route("C7654321", INCIDENTS, severities=("critical",)), Route("C1234567", INCIDENTS)), {"prod", "test"}),
+        ((Route("C7654321"),), set()),
+    ],
+)
+def test_who_is_told_all_changes_or_incidents_of_a_cluster_may_ask_of_it(
+    rules: tuple[Route, ...], may: set[str]
+) -> None:
+    assert {one for one in ("prod", "test") if Routes(rules).may_ask("C1234567", one)} == may
+
+
+def test_channels_are_those_of_all_routes() -> None:
+    routes = Routes((Route("C1234567"), Route("C2234567", namespaces=("shop",)), Route("C3234567", INCIDENTS)))
     assert routes.channels == {"C1234567", "C2234567", "C3234567"}

@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace as changed
 
 from app.core.model import Batch
-from app.core.routes import NO_ROUTES
+from app.core.routes import NO_ROUTES, Route, Routes, What
 from app.notify.commands import Commands
 from app.notify.connection import listen
 from app.notify.mutes import Mutes
@@ -39,9 +39,9 @@ async def told() -> AsyncIterator[Workspace]:
         yield made
 
 
-def commands(site: Site) -> Commands:
-    mutes = Mutes(site.database.write, lambda: NO_ROUTES, lambda: NOW)
-    return Commands(site.database.read, CHANNEL, HOST, lambda: NOW, mutes)
+def commands(site: Site, routes: Routes = NO_ROUTES, home: str = CHANNEL) -> Commands:
+    mutes = Mutes(site.database.write, lambda: routes, lambda: NOW)
+    return Commands(site.database.read, home, HOST, lambda: NOW, mutes)
 
 
 async def answered(site: Site, told: Workspace, text: str, **other: str) -> str:
@@ -167,8 +167,46 @@ async def test_elsewhere_here_shows_nobody_anything(site: Site, told: Workspace)
 
 async def test_elsewhere_nothing_is_told(site: Site, told: Workspace) -> None:
     shown = await answered(site, told, "what-changed", channel_id="C9999999999")
-    assert f"Foreshock answers in <#{CHANNEL}> alone" in shown
+    assert f"Foreshock answers in <#{CHANNEL}>, and where all incidents" in shown
     assert "checkout-api" not in shown
+
+
+@pytest.fixture
+async def annex(site: Site) -> AsyncIterator[None]:
+    """A second cluster."""
+    async with site.database.write.begin() as conn:
+        await record(conn, Batch("annex", changes=(changed(world.a_change(cluster="annex"), at=NOW),)))
+    yield
+    async with site.database.write.begin() as conn:
+        await conn.exec_driver_sql(
+            "DELETE FROM recorded WHERE cluster_id = (SELECT id FROM clusters WHERE name = 'annex')"
+        )
+
+
+@pytest.mark.usefixtures("annex")
+@pytest.mark.parametrize(
+    ("clusters", "text", "says", "never"),
+    [
+        (("shop",), "what-changed", "cluster=shop", "cluster=annex"),
+        (("shop",), "what-changed cluster=shop", "cluster=shop", "annex"),
+        (("shop",), "incident", "checkout-api", "annex"),
+        (("annex",), "incident", "No incident is open", "checkout-api"),
+        (("annex",), "what-changed", "cluster=annex", "checkout-api"),
+        (("annex",), "what-changed cluster=shop", "it may be asked of annex", "checkout-api"),
+        (("annex",), "what-changed cluster=moon", "it may be asked of annex", "shop"),
+        (("*",), "incident", "checkout-api", "Not here"),
+        (("nobodys",), "incident", "where all incidents or all changes of a cluster are told", "checkout-api"),
+    ],
+)
+async def test_where_incidents_of_a_cluster_are_told_it_may_be_asked_of_that_alone(
+    site: Site, told: Workspace, clusters: tuple[str, ...], text: str, says: str, never: str
+) -> None:
+    routes = Routes((Route("C0000000009", (What.INCIDENTS,), clusters=clusters),))
+    answer = await commands(site, routes, home="").answer(await told.ask(text, channel_id="C0000000009"))
+    shown = told.shown(answer)
+    assert says in shown
+    assert never not in shown.replace("what-changed", "")
+    assert "<#>" not in shown
 
 
 @pytest.mark.parametrize("missing", ["text", "channel_id", "command"])
@@ -193,7 +231,7 @@ async def test_a_command_by_the_connection_is_answered(site: Site, told: Workspa
         listening.cancel()
     elsewhere, here = sorted((told.shown(one) for one in told.answers), key=lambda shown: "checkout-api" in shown)
     assert "checkout-api" in here
-    assert f"answers in <#{CHANNEL}> alone" in elsewhere
+    assert f"answers in <#{CHANNEL}>, and where" in elsewhere
 
 
 def signed(payload: Json) -> dict[str, Any]:

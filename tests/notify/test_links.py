@@ -13,10 +13,13 @@ import httpx2
 import pytest
 from msgspec.structs import replace as replace_struct
 
+from app.core.model import Batch
+from app.core.routes import NO_ROUTES, Route, Routes, What
 from app.notify.connection import listen
 from app.notify.links import LISTED, Links
 from app.notify.slack import slack
 from app.store import incidents
+from app.store.record import record
 from app.web.addresses import Addresses
 from app.web.deps import Slack, refuse_command, refuse_told
 from app.web.filters import object_path
@@ -38,10 +41,10 @@ async def told() -> AsyncIterator[Workspace]:
         yield made
 
 
-def links(site: Site, told: Workspace) -> Links:
-    return Links(
-        site.database.read, slack(TOKEN, f"{told.url}api/"), CHANNEL, HOST, lambda: NOW, Addresses(lambda: NOW)
-    )
+def links(site: Site, told: Workspace, routes: Routes = NO_ROUTES) -> Links:
+    asks = Addresses(lambda: NOW)
+    told_by = slack(TOKEN, f"{told.url}api/")
+    return Links(site.database.read, told_by, CHANNEL, HOST, lambda: NOW, asks, routes=lambda: routes)
 
 
 async def unfurled(site: Site, told: Workspace, *urls: str, **other: str) -> dict[str, str]:
@@ -149,6 +152,33 @@ async def test_a_graph_is_shown_as_a_table(site: Site, told: Workspace) -> None:
 async def test_what_leads_to_nothing_known_is_left_alone(site: Site, told: Workspace, url: str) -> None:
     assert await unfurled(site, told, url) == {}
     assert told.asked == []
+
+
+@pytest.mark.parametrize(("cluster", "shows"), [("shop", True), ("annex", False)])
+async def test_where_incidents_of_a_cluster_are_told_links_to_that_alone_are_shown(
+    site: Site, told: Workspace, cluster: str, shows: bool
+) -> None:
+    async with site.database.write.begin() as conn:
+        await record(conn, Batch("annex", changes=(replace_struct(world.a_change(cluster="annex"), at=NOW),)))
+    of_shop = [
+        INCIDENT,
+        CHANGE,
+        f"{HOST}{object_path(world.CULPRIT.resource)}",
+        f"{HOST}/changes?cluster=shop",
+        f"{HOST}/clusters/shop/control-plane",
+    ]
+    routes = Routes((Route("C0000000009", (What.INCIDENTS,), clusters=(cluster,)),))
+    try:
+        one = links(site, told, routes)
+        await one.take(await told.share(*of_shop, channel="C0000000009"))
+        await one.take(await told.share(f"{HOST}/changes", f"{HOST}/explore", channel="C0000000009"))
+    finally:
+        async with site.database.write.begin() as conn:
+            await conn.exec_driver_sql(
+                "DELETE FROM recorded WHERE cluster_id = (SELECT id FROM clusters WHERE name = 'annex')"
+            )
+    found = {url for shown in told.unfurled for url in shown["unfurls"]}
+    assert found == (set(of_shop) if shows else set()), "what may be of several clusters is not shown"
 
 
 async def test_elsewhere_nothing_is_shown(site: Site, told: Workspace) -> None:
