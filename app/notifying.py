@@ -89,7 +89,7 @@ def notifier_of(settings: Settings, database: Database, *, url: str, clock: Call
     sender = Sender(database.write, told, channel, url, clock, suspected=suspected, routes=routes, targets=targets)
     if told is None:
         return Notifier(sender, routes, None)
-    mutes = Mutes(database.write, routes, clock)
+    mutes = Mutes(database.write, told, routes, clock)
     heard = Heard(
         Clicks(database.write, told, clock, url),
         Commands(database.read, channel, url, clock, mutes),

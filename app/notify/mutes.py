@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy.ext.asyncio import AsyncEngine
+import structlog
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from app.core.model import Resource
 from app.core.routes import Routes
 from app.notify.asking import Asked, NotUnderstoodError
 from app.notify.blocks import Json, escape, moment, section
+from app.notify.message import reply
+from app.notify.slack import BusyError, RefusedError, Slack, UnansweredError
 from app.store import notices
 from app.store.notices import Mute
 
@@ -20,13 +24,23 @@ LONGEST = timedelta(days=30)
 REACTION = "no_bell"
 """The emoji 🔕, as Slack calls it: below a message it mutes what the message is of, for A_DAY."""
 LONGEST_NAME = 100
+SEVERAL = (
+    "This message tells of several objects: nothing is muted. `/foreshock mute [1h] [namespace]` mutes more than one."
+)
+SHARED = "In a channel that is shared with another workspace a reaction mutes nothing: `/foreshock mute [1h]` does."
+"""Of a reaction Slack says who it is from, but not of which workspace they are
+(https://docs.slack.dev/reference/events/reaction_added)."""
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Mutes:
-    """Keeps what is muted. Muting is said where everybody in the channel sees it."""
+    """Keeps what is muted. Muting by a command is said where everybody in the channel sees it; why a reaction mutes
+    nothing, to who reacted alone."""
 
     engine: AsyncEngine
+    slack: Slack
     routes: Callable[[], Routes]
     clock: Callable[[], datetime]
 
@@ -65,20 +79,34 @@ class Mutes:
             if item["type"] != "message":
                 return
             channel, ts = item["channel"], item["ts"]
+            is_shared = payload.get("is_ext_shared_channel", False)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"this is no event of Slack: {type(error).__name__}") from None
         if not all(isinstance(text, str) for text in (channel, ts, user)):
             raise ValueError("this is no event of Slack: a name is no text")
-        now = self.clock()
         async with self.engine.begin() as conn:
-            resource = await notices.told_in(conn, channel, ts)
-            if resource is None:
+            told = await notices.told_in(conn, channel, ts)
+            if len(told) == 1 and not is_shared:
+                await self._react(conn, channel, told[0], is_added=kind == "reaction_added", user=user)
                 return
-            own = {"cluster": resource.cluster, "namespace": resource.namespace or "", "name": resource.name}
-            if kind == "reaction_added":
-                await notices.mute(conn, Mute(channel, **own, until=now + A_DAY, said_by=f"{user} in Slack"), now=now)
-            else:
-                await notices.unmute(conn, channel, by=f"{user} in Slack", now=now, **own)
+        if told and kind == "reaction_added":
+            await self._whisper(channel, user, SHARED if is_shared else SEVERAL)
+
+    async def _react(
+        self, conn: AsyncConnection, channel: str, resource: Resource, *, is_added: bool, user: str
+    ) -> None:
+        now = self.clock()
+        own = {"cluster": resource.cluster, "namespace": resource.namespace or "", "name": resource.name}
+        if is_added:
+            await notices.mute(conn, Mute(channel, **own, until=now + A_DAY, said_by=f"{user} in Slack"), now=now)
+        else:
+            await notices.unmute(conn, channel, by=f"{user} in Slack", now=now, **own)
+
+    async def _whisper(self, channel: str, user: str, said: str) -> None:
+        try:
+            await self.slack.whisper(channel, user, reply(said))
+        except (RefusedError, BusyError, UnansweredError) as error:
+            log.warning("a reaction was not answered", why=str(error))
 
 
 def _said(text: str) -> Json:

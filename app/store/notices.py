@@ -221,8 +221,9 @@ async def looked(
     await conn.execute(update(notices).where(_n.id == notice.id).values(news))
 
 
-async def told_in(conn: AsyncConnection, channel: str, ts: str) -> Resource | None:
-    """The object of which a message of Slack tells; None where it tells of several, or is none of ours."""
+async def told_in(conn: AsyncConnection, channel: str, ts: str) -> tuple[Resource, ...]:
+    """The object of which a message of Slack tells, two of them where it tells of several; none where it tells of no
+    change."""
     query = (
         select(clusters.c.name, kinds.c.api_group, kinds.c.kind, words.c.word, objects.c.name)
         .select_from(messages)
@@ -233,10 +234,10 @@ async def told_in(conn: AsyncConnection, channel: str, ts: str) -> Resource | No
         .join(clusters, clusters.c.id == _d.cluster_id)
         .outerjoin(words, words.c.id == objects.c.namespace_id)
         .where(messages.c.channel == channel, messages.c.ts == ts, messages.c.notice_id.is_not(None))
+        .distinct()
         .limit(2)
     )
-    found = [Resource(*row) for row in await conn.execute(query)]
-    return found[0] if len(set(found)) == 1 else None
+    return tuple(Resource(*row) for row in await conn.execute(query))
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,8 @@ A_MINUTE = {
 LOOKED = ("conversations.history", "conversations.replies")
 TOKEN, APP_TOKEN = "xoxb-of-the-double", "xapp-of-the-double"
 CHANNEL, TEAM = "C0123456789", "T0000000001"
+NOWHERE = "http://127.0.0.1:9/api/"
+"""No Slack answers there: of who is not to ask it anything."""
 FAULTS = ("refused", "busy", "error", "page", "text", "lost", "hangs")
 """refused: Slack says that it could not; busy: 429; error: 500; page, text: a proxy's. Then, with the message there all
 the same: lost, the connection ends without an answer; hangs, none comes in time."""

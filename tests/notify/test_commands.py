@@ -19,11 +19,12 @@ from app.core.routes import NO_ROUTES, Route, Routes, What
 from app.notify.commands import Commands
 from app.notify.connection import listen
 from app.notify.mutes import Mutes
+from app.notify.slack import slack
 from app.store import incidents
 from app.store.record import record
 from app.web.deps import Slack, refuse_command, refuse_told
 from app.web.routes import create_app
-from tests.notify.double import APP_TOKEN, CHANNEL, Json, Workspace, workspace
+from tests.notify.double import APP_TOKEN, CHANNEL, NOWHERE, TOKEN, Json, Workspace, workspace
 from tests.web import world
 from tests.web.conftest import HOST, Site, deps, site
 
@@ -40,7 +41,7 @@ async def told() -> AsyncIterator[Workspace]:
 
 
 def commands(site: Site, routes: Routes = NO_ROUTES, home: str = CHANNEL) -> Commands:
-    mutes = Mutes(site.database.write, lambda: routes, lambda: NOW)
+    mutes = Mutes(site.database.write, slack(TOKEN, NOWHERE), lambda: routes, lambda: NOW)
     return Commands(site.database.read, home, HOST, lambda: NOW, mutes)
 
 

@@ -11,10 +11,11 @@ from app.core.model import Resource
 from app.core.routes import Route, Routes
 from app.notify.commands import Commands
 from app.notify.mutes import Mutes
+from app.notify.slack import slack
 from app.store import audit, notices
 from app.store.audit import Wanted
 from app.store.notices import Mute
-from tests.notify.double import CHANNEL, TEAM, Json, mistakes
+from tests.notify.double import CHANNEL, NOWHERE, TEAM, TOKEN, Json, mistakes
 from tests.web.conftest import HOST, NOW, Site, site
 
 __all__ = ["site"]
@@ -29,7 +30,7 @@ async def _nothing_muted(site: Site) -> None:
 
 
 async def said(site: Site, text: str, channel: str = TEAMS) -> Json:
-    mutes = Mutes(site.database.write, lambda: ROUTES, lambda: NOW)
+    mutes = Mutes(site.database.write, slack(TOKEN, NOWHERE), lambda: ROUTES, lambda: NOW)
     commands = Commands(site.database.read, CHANNEL, HOST, lambda: NOW, mutes)
     asked = {"command": "/foreshock", "text": text, "channel_id": channel, "user_name": "alice", "team_id": TEAM}
     answer = await commands.answer(asked)
@@ -112,7 +113,7 @@ REACTED: dict[str, Any] = {
     ],
 )
 async def test_other_reactions_mute_nothing(site: Site, event: dict[str, Any]) -> None:
-    await Mutes(site.database.write, lambda: ROUTES, lambda: NOW).take({"event": event})
+    await Mutes(site.database.write, slack(TOKEN, NOWHERE), lambda: ROUTES, lambda: NOW).take({"event": event})
     assert await muted(site) == []
 
 
@@ -120,4 +121,4 @@ async def test_other_reactions_mute_nothing(site: Site, event: dict[str, Any]) -
 async def test_what_slack_does_not_send_is_refused(site: Site, missing: str) -> None:
     event = {name: value for name, value in REACTED.items() if name != missing}
     with pytest.raises(ValueError, match="no event of Slack"):
-        await Mutes(site.database.write, lambda: ROUTES, lambda: NOW).take({"event": event})
+        await Mutes(site.database.write, slack(TOKEN, NOWHERE), lambda: ROUTES, lambda: NOW).take({"event": event})

@@ -46,7 +46,8 @@ class Room:
 
     @property
     def mutes(self) -> Mutes:
-        return Mutes(self.database.write, lambda: self.routes, self.clock)
+        told = slack(TOKEN, f"{self.slack.url}api/")
+        return Mutes(self.database.write, told, lambda: self.routes, self.clock)
 
     async def happens(self, *changes: Change, rollouts: tuple[Rollout, ...] = (), **more: object) -> None:
         async with self.database.write.begin() as conn:
@@ -260,6 +261,39 @@ async def test_what_is_muted_is_not_told_and_is_told_again_later(room: Room) -> 
     await room.happens(room.change("web"))
     await room.passes()
     assert len(room.messages) == 3
+
+
+def reaction(message: Json) -> Json:
+    item = {"type": "message", "channel": CHANNEL, "ts": message["ts"]}
+    return {"type": "reaction_added", "reaction": "no_bell", "user": "U1", "item": item}
+
+
+async def muted(room: Room) -> int:
+    async with room.database.read.connect() as conn:
+        return len(await notices.read_mutes(conn, now=room.clock()))
+
+
+async def test_a_reaction_below_a_digest_mutes_nothing_and_who_reacted_is_told_why(room: Room) -> None:
+    before = await muted(room)
+    await room.happens(*(room.change(f"app-{n}") for n in range(5)))
+    await room.passes()
+    await room.mutes.take({"event": reaction(room.messages[-1])})
+    assert await muted(room) == before
+    (said,) = room.slack.whispers
+    assert said["user"] == "U1"
+    assert "tells of several objects: nothing is muted" in said["text"]
+
+
+async def test_in_a_channel_of_two_workspaces_a_reaction_mutes_nothing(room: Room) -> None:
+    before = await muted(room)
+    await room.happens(room.change("web"))
+    await room.passes()
+    added = reaction(room.messages[-1])
+    for event in (added, added | {"type": "reaction_removed"}):
+        await room.mutes.take({"team_id": "T0000000009", "is_ext_shared_channel": True, "event": event})
+    assert await muted(room) == before
+    (said,) = room.slack.whispers
+    assert "shared with another workspace" in said["text"]
 
 
 async def test_a_change_that_cannot_be_posted_stands_on_the_page_and_is_sent_again(room: Room) -> None:
