@@ -23,7 +23,9 @@ class Output(StrEnum):
 
 OutputOption = Annotated[
     Output,
-    typer.Option("--output", "-o", help="A table of 80 columns, a wide one with ids, or everything as JSON or YAML."),
+    typer.Option(
+        "--output", "-o", help="A table of 80 columns; of lists a wide one with ids, too; everything as JSON or YAML."
+    ),
 ]
 
 

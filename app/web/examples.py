@@ -14,6 +14,7 @@ from app.core.changes.report import what_changed
 from app.core.changes.revert import revert_recipe
 from app.core.changes.revert_report import report
 from app.core.metrics.measures import Measure
+from app.core.screen import tables
 from app.core.screen.incident_report import incident_report
 from app.core.screen.shown_tables import ALL
 from app.core.screen.tables import as_text
@@ -348,7 +349,9 @@ TABLE = what_changed(
 )
 PLAIN = {
     "/api/v1/what-changed": TABLE,
-    "/api/v1/changes/{change_id}/revert": report(CULPRIT, _recipe),
+    "/api/v1/changes/{change_id}/revert": report(
+        CULPRIT, _recipe, tables.seen(answers.Answer(**_around).model_dump(mode="json"))
+    ),
     "/api/v1/incidents/{incident_id}": incident_report(
         _one_incident.model_dump(mode="json"), _of_incident.model_dump(mode="json")
     ),

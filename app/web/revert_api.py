@@ -14,6 +14,7 @@ from app.core.changes.revert_report import report
 from app.core.model import Change
 from app.core.objects.manifest import file_name
 from app.core.roles import Role
+from app.core.screen import tables
 from app.store import timeline, undoing
 from app.store.seen import read_seen
 from app.web import answers, examples, params, problems
@@ -70,9 +71,10 @@ async def read_revert(
     run."""
     change = await one_change(conn, change_id)
     recipe = revert_recipe(change, await undoing.read_known(conn, change))
-    if kind_of(request) == TEXT:
-        return PlainTextResponse(report(change, recipe))
     seen = await read_seen(conn, change.resource.cluster, from_at=change.at, to_at=None)
+    if kind_of(request) == TEXT:
+        said = answers.Answer(**answers.context(seen)).model_dump(mode="json")
+        return PlainTextResponse(report(change, recipe, tables.seen(said)))
     return answers.Revert.of(change, recipe, seen)
 
 

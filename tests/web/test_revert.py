@@ -90,6 +90,7 @@ async def test_the_text_is_made_for_a_terminal(site: Site) -> None:
     assert shlex.split(commands[1])[-1] == "--dry-run=server"
     assert all(len(line) <= 80 for line in lines if line not in commands)
     assert f"   change {WRITES[2].id}" in lines
+    assert any(line.startswith("recorded up to ") for line in lines), "what came since is told as far as it is recorded"
 
 
 async def test_accept_says_how_it_is_told_and_a_tag_that_nothing_is_new(site: Site) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
 from app.core.changes.recipe import Recipe
@@ -11,8 +11,9 @@ from app.core.model import Change
 from app.core.objects.actors import short
 
 
-def report(change: Change, recipe: Recipe) -> str:
-    """The recipe of a change: what is to be done, in order, then what to mind."""
+def report(change: Change, recipe: Recipe, seen: Sequence[str] = ()) -> str:
+    """The recipe of a change: what is to be done, in order, then what to mind; and what is ``seen`` of what came since,
+    a line each (screen/tables.py)."""
     when = f"{change.at:%Y-%m-%d %H:%M:%S}{VAGUE if change.since else ''} UTC"
     lines = [
         *_wrapped(change.summary or f"{change.verb} of {change.resource}"),
@@ -26,6 +27,7 @@ def report(change: Change, recipe: Recipe) -> str:
     for caution in recipe.cautions:
         lines += ["", *_wrapped(caution.text, "!  ")]
         lines += [f"   change {caution.change_id}"] if caution.change_id else []
+    lines += ["", *(line for told in seen for line in _wrapped(told))] if seen else []
     return "\n".join(lines) + "\n"
 
 

@@ -16,7 +16,6 @@ from app.core.model import ActorSource, DiffSource, Object, ObjectState, Resourc
 from app.core.objects.redact import Redactor
 from tests.core.learning import (
     ALICE,
-    HPA,
     KEY,
     REPLICASETS,
     a_deployment,
@@ -337,39 +336,6 @@ def test_pods_and_replica_sets_are_state(kind: str) -> None:
     assert changes(learned) == []
     assert learned[1].states
     assert learned[2].states[0].deleted_at
-
-
-@pytest.mark.parametrize(("before", "told"), [(None, 0), ("v1.36.0", 1)])
-def test_a_node_that_tells_its_version_for_the_first_time_is_not_upgraded(before: str | None, told: int) -> None:
-    def node(version: int, kubelet: str | None) -> Any:
-        found = an_object("Node", "ip-10-0-0-7", version=version, api="v1")
-        return found | ({"status": {"nodeInfo": {"kubeletVersion": kubelet}}} if kubelet else {})
-
-    assert len(changes(learn(listed(node(5, before)), seen(node(6, "v1.36.1"), 1)))) == told
-
-
-def test_what_an_autoscaler_scales_is_no_change_unless_the_autoscaler_was_changed() -> None:
-    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
-
-    def scaler(version: int, most: int) -> Any:
-        spec = {"scaleTargetRef": target, "maxReplicas": most}
-        return an_object("HorizontalPodAutoscaler", "web", version=version, api="autoscaling/v2", spec=spec)
-
-    scaled = audited(a_deployment(version=7, replicas=9), 3, actor=HPA)
-    assert changes(learn(listed(a_deployment(version=5)), listed(scaler(4, 10)), scaled)) == []
-    raised, follows = changes(
-        learn(listed(a_deployment(version=5)), listed(scaler(4, 10)), audited(scaler(6, 20), 1), scaled)
-    )
-    assert follows.begun_by == raised.id
-    assert changes(learn(listed(a_deployment(version=5)), structs.replace(scaled, actor=ALICE)))[0].begun_by is None
-
-
-def test_what_an_autoscaler_wrote_need_not_be_told_to_be_no_change() -> None:
-    """A log that holds no bodies (level Metadata) says who wrote, and by which subresource."""
-    bare = structs.replace(audited(a_deployment(version=7, replicas=9), 3, actor=HPA), body=None, subresource="scale")
-    assert changes(learn(listed(a_deployment(version=5)), bare)) == []
-    [by_hand] = changes(learn(listed(a_deployment(version=5)), structs.replace(bare, actor=ALICE)))
-    assert by_hand.diff_source is DiffSource.NONE
 
 
 def test_a_controllers_edit_of_an_owned_object_is_begun_by_the_owners_change() -> None:
