@@ -52,9 +52,8 @@ class Mutes:
         which += f" of cluster {escape(cluster)}" if cluster else ""
         if one.command == "unmute":
             async with self.engine.begin() as conn:
-                ended = await notices.unmute(
-                    conn, channel, by=said_by, now=self.clock(), cluster=cluster, namespace=namespace
-                )
+                mine = Mute(channel, cluster, namespace, "", self.clock(), said_by)
+                ended = await notices.unmute(conn, mine, now=self.clock())
             return _said(f"🔔 Here {which} are told again." if ended else f"Nothing was muted here of {which}.")
         lasts = one.minus or AN_HOUR
         if lasts > LONGEST:
@@ -96,11 +95,8 @@ class Mutes:
         self, conn: AsyncConnection, channel: str, resource: Resource, *, is_added: bool, user: str
     ) -> None:
         now = self.clock()
-        own = {"cluster": resource.cluster, "namespace": resource.namespace or "", "name": resource.name}
-        if is_added:
-            await notices.mute(conn, Mute(channel, **own, until=now + A_DAY, said_by=f"{user} in Slack"), now=now)
-        else:
-            await notices.unmute(conn, channel, by=f"{user} in Slack", now=now, **own)
+        what = Mute.of(channel, resource, until=now + A_DAY, said_by=f"{user} in Slack")
+        await (notices.mute if is_added else notices.unmute)(conn, what, now=now)
 
     async def _whisper(self, channel: str, user: str, said: str) -> None:
         try:

@@ -7,11 +7,11 @@ changes, and of the rollouts that they began, as these are when it is looked at.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, Row, and_, delete, func, insert, not_, select, tuple_, update
+from sqlalchemy import Row, and_, delete, func, insert, not_, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -242,7 +242,8 @@ async def told_in(conn: AsyncConnection, channel: str, ts: str) -> tuple[Resourc
 
 @dataclass(frozen=True, slots=True)
 class Mute:
-    """What a channel is not told of until then. "" stands for any; ``name`` is an object's."""
+    """What a channel is not told of until then: all, or what is of a cluster and in a namespace ("" stands for any); or
+    one object, where ``name`` and ``kind`` are said: then nothing stands for any."""
 
     channel: str
     cluster: str
@@ -250,60 +251,63 @@ class Mute:
     name: str
     until: datetime
     said_by: str
+    api_group: str = ""
+    kind: str = ""
+
+    @classmethod
+    def of(cls, channel: str, one: Resource, *, until: datetime, said_by: str) -> Mute:
+        """Of one object."""
+        return cls(channel, one.cluster, one.namespace or "", one.name, until, said_by, one.api_group, one.kind)
 
     def covers(self, resource: Resource) -> bool:
-        own = (resource.cluster, resource.namespace or "", resource.name)
-        said = (self.cluster, self.namespace, self.name)
-        return all(one in ("", other) for one, other in zip(said, own, strict=True))
+        own = Mute.of(self.channel, resource, until=self.until, said_by=self.said_by)
+        if self.name:
+            return own == self
+        return self.cluster in ("", own.cluster) and self.namespace in ("", own.namespace)
 
 
 async def mute(conn: AsyncConnection, what: Mute, *, now: datetime) -> None:
     """Mutes it; what is muted already is then muted until the new time."""
-    values = {
+    key = _key(what)
+    news = {"until": what.until, "said_by": what.said_by, "said_at": now}
+    row = upsert(muted).values(key | news)
+    await conn.execute(row.on_conflict_do_update(index_elements=list(key), set_=news))
+    await audit.note(
+        conn, Action.MUTED, f"{_named(what)} until {what.until:%Y-%m-%d %H:%M} UTC", by=what.said_by, now=now
+    )
+
+
+async def unmute(conn: AsyncConnection, what: Mute, *, now: datetime) -> int:
+    """Ends what is muted in a channel: one object, or all that is of its cluster and in its namespace. How many that
+    were; ``what`` says by whom, its ``until`` counts for nothing."""
+    own = [muted.c[name] == value for name, value in _key(what).items() if value or what.name]
+    ended = (await conn.execute(delete(muted).where(*own))).rowcount
+    if ended:
+        await audit.note(conn, Action.UNMUTED, _named(what), by=what.said_by, now=now)
+    return ended
+
+
+def _key(what: Mute) -> dict[str, str]:
+    """What of a mute tells it from others."""
+    return {
         "channel": what.channel,
         "cluster": what.cluster,
         "namespace": what.namespace,
         "name": what.name,
-        "until": what.until,
-        "said_by": what.said_by,
-        "said_at": now,
+        "api_group": what.api_group,
+        "kind": what.kind,
     }
-    row = upsert(muted).values(values)
-    news = {name: values[name] for name in ("until", "said_by", "said_at")}
-    await conn.execute(row.on_conflict_do_update(index_elements=["channel", "cluster", "namespace", "name"], set_=news))
-    about = f"{_named(what.channel, what.cluster, what.namespace, what.name)} until {what.until:%Y-%m-%d %H:%M} UTC"
-    await audit.note(conn, Action.MUTED, about, by=what.said_by, now=now)
 
 
-async def unmute(
-    conn: AsyncConnection,
-    channel: str,
-    *,
-    by: str,
-    now: datetime,
-    cluster: str = "",
-    namespace: str = "",
-    name: str = "",
-) -> int:
-    """Ends what is muted in a channel, all or what fits. How many that were."""
-    c = muted.c
-    asked: Mapping[ColumnElement[str], str] = {c.cluster: cluster, c.namespace: namespace, c.name: name}
-    own = [column == value for column, value in asked.items() if value]
-    ended = (await conn.execute(delete(muted).where(c.channel == channel, *own))).rowcount
-    if ended:
-        await audit.note(conn, Action.UNMUTED, _named(channel, cluster, namespace, name), by=by, now=now)
-    return ended
-
-
-def _named(channel: str, *of: str) -> str:
-    return "/".join(part for part in (channel, *of) if part)
+def _named(what: Mute) -> str:
+    return "/".join(filter(None, (what.channel, what.cluster, what.namespace, what.kind, what.name)))
 
 
 async def read_mutes(conn: AsyncConnection, *, now: datetime) -> list[Mute]:
     """What is muted now, what ends first before the others."""
     c = muted.c
-    query = select(c.channel, c.cluster, c.namespace, c.name, c.until, c.said_by).where(c.until > now).order_by(c.until)
-    return [Mute(*row) for row in await conn.execute(query)]
+    columns = (c.channel, c.cluster, c.namespace, c.name, c.until, c.said_by, c.api_group, c.kind)
+    return [Mute(*row) for row in await conn.execute(select(*columns).where(c.until > now).order_by(c.until))]
 
 
 async def forget(conn: AsyncConnection, now: datetime) -> None:

@@ -261,7 +261,16 @@ _undelivered = shown.Undelivered(
     error="invite the app into the channel: /invite @Foreshock (not_in_channel)",
 )
 _quiet = shown.QuietHours(begins="22:00", ends="07:00", zone="Europe/Zurich")
-_muted = shown.Muted(channel="C0123456789", cluster="", namespace="shop", name="", until=END, said_by="alice in Slack")
+_muted = shown.Muted(
+    channel="C0123456789",
+    cluster="",
+    namespace="shop",
+    name="",
+    api_group="",
+    kind="",
+    until=END,
+    said_by="alice in Slack",
+)
 _route = shown.RouteTold(
     place="C0123456789",
     of="Slack",

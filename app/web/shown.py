@@ -196,12 +196,15 @@ class RouteTold(shapes.Shape):
 
 
 class Muted(shapes.Shape):
-    """What somebody muted in a channel; an empty ``cluster``, ``namespace`` or ``name`` is any."""
+    """What somebody muted in a channel; an empty ``cluster``, ``namespace`` or ``kind`` is any: a ``name`` has
+    both its ``kind`` and its ``api_group``, which is empty for the core group."""
 
     channel: str
     cluster: str
     namespace: str
     name: str
+    api_group: str
+    kind: str
     until: datetime
     said_by: str
 

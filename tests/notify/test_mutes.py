@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from app.core.model import Resource
 from app.core.routes import Route, Routes
@@ -93,6 +94,19 @@ async def test_what_cannot_be_muted_is_said_to_who_asked(site: Site, text: str, 
     assert answer["response_type"] == "ephemeral"
     assert says in str(answer["blocks"])
     assert await muted(site) == []
+
+
+async def test_a_name_that_is_in_no_namespace_mutes_no_other(site: Site) -> None:
+    node = Resource("c", "", "Node", None, "web")
+    mute = Mute.of(TEAMS, node, until=NOW + timedelta(days=1), said_by="alice in Slack")
+    other = Mute.of(TEAMS, replace(node, api_group="example.com"), until=mute.until, said_by=mute.said_by)
+    assert mute.covers(node)
+    assert not mute.covers(Resource("c", "", "Node", "shop", "web"))
+    async with site.database.write.begin() as conn:
+        await notices.mute(conn, mute, now=NOW)
+        await notices.mute(conn, other, now=NOW)
+        assert await notices.unmute(conn, mute, now=NOW) == 1
+    assert await muted(site) == [other]
 
 
 REACTED: dict[str, Any] = {

@@ -257,6 +257,10 @@ async def test_what_is_muted_is_not_told_and_is_told_again_later(room: Room) -> 
     await room.happens(room.change("web", namespace="payments"), room.change("other"))
     await room.passes()
     assert [one["text"] for one in room.messages[1:]] == ["🔹 image of other: v1 → v2"]
+    (kept,) = await read_muted(room)
+    assert kept.covers(change.resource)
+    for others in ({"kind": "StatefulSet"}, {"api_group": "apps.example.com"}, {"name": "api"}, {"namespace": "else"}):
+        assert not kept.covers(replace(change.resource, **others)), others
     await room.mutes.take({"event": event | {"type": "reaction_removed"}})
     await room.happens(room.change("web"))
     await room.passes()
@@ -269,8 +273,12 @@ def reaction(message: Json) -> Json:
 
 
 async def muted(room: Room) -> int:
+    return len(await read_muted(room))
+
+
+async def read_muted(room: Room) -> list[notices.Mute]:
     async with room.database.read.connect() as conn:
-        return len(await notices.read_mutes(conn, now=room.clock()))
+        return await notices.read_mutes(conn, now=room.clock())
 
 
 async def test_a_reaction_below_a_digest_mutes_nothing_and_who_reacted_is_told_why(room: Room) -> None:

@@ -169,7 +169,7 @@ async def test_what_is_muted_says_so(site: Site) -> None:
     assert "Not to C0000000002 , muted there until" in seen
     assert "by alice in Slack" in seen
     async with site.database.write.begin() as conn:
-        await notices.unmute(conn, "C0000000002", by="alice", now=NOW)
+        await notices.unmute(conn, mute, now=NOW)
 
 
 CRITICAL = Route("C0000000003", tell=(What.INCIDENTS,), severities=("critical",))

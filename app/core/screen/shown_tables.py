@@ -72,7 +72,7 @@ def _not_told(answer: Item) -> list[str]:
         if one["off"]:
             lines += wrap(f"turned off: {one['place']}: {one['off']}", WIDTH)
     for one in answer["muted"]:
-        what = " ".join(filter(None, (one["name"] or "all changes", one["namespace"], one["cluster"])))
+        what = " ".join(filter(None, (one["kind"], one["name"] or "all changes", one["namespace"], one["cluster"])))
         lines.append(f"muted in {one['channel']}: {what}, until {_at(one['until']):%m-%d %H:%M}, by {one['said_by']}")
     wrong = answer["file_error"]
     return [*lines, *(wrap(f"the file of routes is not taken as it is now: {wrong}", WIDTH) if wrong else ())]
