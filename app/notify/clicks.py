@@ -12,9 +12,9 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.findings import Opinion, Verdict
-from app.notify.message import IT, MORE, NOT_IT, more, reply
+from app.notify.message import IT, MORE, NOT_IT, more, others, reply
 from app.notify.slack import BusyError, Message, RefusedError, Slack, UnansweredError
-from app.store import incidents, verdicts
+from app.store import incidents, undoing, verdicts
 
 OPINIONS = {IT: Opinion.IT, NOT_IT: Opinion.NOT_IT}
 _VALUE = re.compile(rf"({'|'.join(OPINIONS)})/([0-9a-f]{{12}})/(none|[0-9a-f]{{28}})|({MORE})/([0-9a-f]{{12}})")
@@ -107,8 +107,10 @@ class Clicks:
     async def _show_more(self, click: Click) -> None:
         async with self.engine.connect() as conn:
             found = await incidents.read_incident(conn, click.incident_id)
-        ranking = found[1] if found else None
-        await self._whisper(click, more(click.incident_id, ranking, url=self.url) if ranking else reply(GONE))
+            ranking = found[1] if found else None
+            known = await undoing.read_known_of(conn, others(ranking) if ranking else ())
+        said = more(click.incident_id, ranking, url=self.url, known=known) if ranking else reply(GONE)
+        await self._whisper(click, said)
 
     async def _whisper(self, click: Click, said: Message) -> None:
         try:

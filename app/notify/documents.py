@@ -10,7 +10,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from app.core.changes.recipe import Recipe
+from app.core.changes.recipe import NOTHING, Recipe
 from app.core.changes.revert import revert_recipe, suspect_recipe
 from app.core.findings import Ranking, Suspect
 from app.core.model import Outcome, Resource
@@ -56,7 +56,7 @@ def _of_change(told: notice.Told) -> Document:
         more = f" and {len(item.reach) - notice.REACHED} more" if len(item.reach) > notice.REACHED else ""
         parts.append(Part((f"Reaches {_line(', '.join(item.reach[: notice.REACHED]))}{more}.",)))
     if item.rollout and item.rollout.outcome is Outcome.FAILED:
-        parts += _undoing(revert_recipe(change))
+        parts += _undoing(revert_recipe(change, item.known))
     when = f"between {_moment(change.since)} and {_moment(change.at)}" if change.since else _moment(change.at)
     who = f"by {_name(short(change.actor))}"
     facts = (f"cluster {_name(change.resource.cluster)}", _where(change.resource), when, who)
@@ -97,7 +97,7 @@ def _ranked(told: message.Told, ranking: Ranking) -> Iterator[Part]:
     for suspect in ranking.suspects[: message.SHOWN]:
         yield Part(tuple(_suspect(suspect)))
         if suspect.rank == 1 and not ranking.none_leads:
-            yield from _undoing(suspect_recipe(suspect))
+            yield from _undoing(suspect_recipe(suspect, told.known.get(suspect.change.id, NOTHING)))
     if not ranking.none_leads:
         yield none
     if told.gaps:

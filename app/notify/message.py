@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 import humanize
 
+from app.core.changes.recipe import NOTHING, Known
 from app.core.changes.revert import suspect_recipe
 from app.core.findings import NONE, Incident, Opinion, Ranking, Suspect, Verdict
 from app.core.model import Gap, Resource
@@ -50,13 +51,15 @@ IT, NOT_IT, JUDGE, OPEN, MORE = "it", "not_it", "judge", "open", "more"
 @dataclass(frozen=True, slots=True)
 class Told:
     """What a message is made of. ``first`` is the incident's first ranking, if there was one before ``ranking``, its
-    newest; ``gaps`` are what was not seen of the time that was searched; ``url`` is where people reach us."""
+    newest; ``gaps`` are what was not seen of the time that was searched; ``url`` is where people reach us; ``known`` is
+    what bears on undoing a suspect, by the id of its change."""
 
     incident: Incident
     ranking: Ranking | None
     first: Ranking | None
     gaps: tuple[Gap, ...]
     url: str
+    known: Mapping[str, Known] = field(default_factory=dict)
 
     @property
     def page(self) -> str:
@@ -106,13 +109,18 @@ def _title(incident: Incident) -> str:
     return cut(f"{SIGNS.get(incident.status, '')} {plain(incident.title)}".strip(), HEADER)
 
 
-def more(incident_id: str, ranking: Ranking, *, url: str) -> Message:
-    """The suspects that the message has no room for, a line each and how to undo it, for who asked."""
-    return fitting(lambda commands: _more(incident_id, ranking, url, commands), MORE_SHOWN)
+def others(ranking: Ranking) -> Sequence[Suspect]:
+    """The suspects that the message has no room for, as many as are shown to who asks."""
+    return ranking.suspects[SHOWN : SHOWN + MORE_SHOWN]
 
 
-def _more(incident_id: str, ranking: Ranking, url: str, commands: int) -> Message:
-    rest = ranking.suspects[SHOWN : SHOWN + MORE_SHOWN]
+def more(incident_id: str, ranking: Ranking, *, url: str, known: Mapping[str, Known]) -> Message:
+    """The others, a line each and how to undo it, for who asked; ``known`` as of Told."""
+    return fitting(lambda commands: _more(incident_id, ranking, url, known, commands), MORE_SHOWN)
+
+
+def _more(incident_id: str, ranking: Ranking, url: str, known: Mapping[str, Known], commands: int) -> Message:
+    rest = others(ranking)
     if not rest:
         return reply("There are no others any more.")
     blocks = []
@@ -120,7 +128,7 @@ def _more(incident_id: str, ranking: Ranking, url: str, commands: int) -> Messag
         change = one.change
         head = f"*{one.rank}.  {link(f'{url}/changes/{change.id}', change.resource.name)}*  {percent(one.probability)}"
         line = f"{head}, {where(change.resource)}, *{t_minus(one.t_minus)}* by {escape(short(change.actor))}"
-        blocks += [section(line), *_undoing(one, SHORT if place < commands else 0)]
+        blocks += [section(line), *_undoing(one, known, SHORT if place < commands else 0)]
     if len(ranking.suspects) > SHOWN + MORE_SHOWN:
         left = len(ranking.suspects) - SHOWN - MORE_SHOWN
         blocks.append(section(f"{many(left, 'other')} {link(f'{url}/incidents/{incident_id}', 'on the page')}"))
@@ -229,7 +237,7 @@ def _suspect(told: Told, ranking: Ranking, suspect: Suspect, *, places: dict[str
     if first and (hangs := flip(suspect, ranking)):
         lines.append(f"Without the evidence “{escape(hangs.rule)}” it would be behind {escape(hangs.behind)}.")
     leads = first and not ranking.none_leads
-    yield from _judged(told.incident, suspect.ids, "\n".join(lines), _undoing(suspect, room), leads=leads)
+    yield from _judged(told.incident, suspect.ids, "\n".join(lines), _undoing(suspect, told.known, room), leads=leads)
 
 
 def _moved(suspect: Suspect, places: dict[str, int]) -> str:
@@ -242,9 +250,9 @@ def where(resource: Resource) -> str:
     return escape(f"{resource.kind} in {resource.namespace}" if resource.namespace else resource.kind)
 
 
-def _undoing(suspect: Suspect, room: int) -> Iterator[Json]:
+def _undoing(suspect: Suspect, known: Mapping[str, Known], room: int) -> Iterator[Json]:
     """The command that undoes it, where that is no longer than ``room``, and what to mind."""
-    recipe = suspect_recipe(suspect)
+    recipe = suspect_recipe(suspect, known.get(suspect.change.id, NOTHING))
     if recipe.command and len(recipe.command) <= room:
         yield code(recipe.command)
         if recipe.warning:

@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from app.core.changes.hunks import Line, hunks
+from app.core.changes.recipe import NOTHING, Known
 from app.core.changes.revert import revert_recipe
 from app.core.metrics.turning import SOON, Moved
 from app.core.model import Change, Outcome, Rollout
@@ -49,11 +50,13 @@ _PLAIN = "🔹"
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A change, the rollout that it began, and the workloads that it reaches, as people call them."""
+    """A change, the rollout that it began, and the workloads that it reaches, as people call them; of one that failed
+    what is ``known`` that bears on undoing it."""
 
     change: Change
     rollout: Rollout | None = None
     reach: tuple[str, ...] = ()
+    known: Known = NOTHING
 
     @property
     def sign(self) -> str:
@@ -186,9 +189,11 @@ def _one(told: Told, item: Item) -> Message:
         more = f" and {len(item.reach) - REACHED} more" if len(item.reach) > REACHED else ""
         blocks.append(context(f"Reaches {escape(', '.join(item.reach[:REACHED]), SENTENCE)}{more}"))
     if item.rollout and item.rollout.outcome is Outcome.FAILED:
-        recipe = revert_recipe(change)
+        recipe = revert_recipe(change, item.known)
         if recipe.command and len(recipe.command) <= COMMAND:
             blocks += [context("To undo it:"), code(recipe.command)]
+        if recipe.warning:
+            blocks.append(context(escape(recipe.warning, 2 * SENTENCE)))
     return Message(escape(sentence(told), 4 * SENTENCE), tuple(blocks))
 
 

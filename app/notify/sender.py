@@ -27,7 +27,7 @@ from app.notify.message import Told
 from app.notify.slack import GONE, BusyError, Message, RefusedError, Slack, UnansweredError
 from app.notify.targets import OVER, Targets
 from app.notify.teller import Teller
-from app.store import incidents, notices, outbox
+from app.store import incidents, notices, outbox, undoing
 from app.store.outbox import Due, Letter, New, Shown
 from app.store.seen import read_seen
 
@@ -222,4 +222,5 @@ class Sender:
             start, end = ranking.window
             unseen = (await read_seen(conn, incident.cluster, from_at=start, to_at=end)).gaps
         longest = sorted(unseen, key=lambda gap: (gap.from_at - gap.to_at, gap.from_at))
-        return Told(incident, ranking, first, tuple(longest), self.url)
+        known = await undoing.read_known_of(conn, ranking.suspects[: message.SHOWN] if ranking else ())
+        return Told(incident, ranking, first, tuple(longest), self.url, known)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -22,7 +22,7 @@ from app.core.screen.aftermath import moved
 from app.core.targets import is_target
 from app.notify import events, notice
 from app.notify.notice import Item, Told
-from app.store import arrivals, notices, objects, outbox, rollouts, series
+from app.store import arrivals, notices, objects, outbox, rollouts, series, undoing
 from app.store.arrivals import Arrival, Place
 from app.store.labels import labels_of
 from app.store.notices import Notice
@@ -114,7 +114,10 @@ class Teller:
             if reach is None and len(own) == 1 and not told.digest:
                 reach = await _reach(conn, own[0])
                 await notices.keep_reach(conn, told.id, reach)
-            read.append(Told(told, tuple(Item(change, began.get(change.id), reach or ()) for change in own), self.url))
+            items = [Item(change, began.get(change.id), reach or ()) for change in own]
+            if len(items) == 1 and items[0].is_failed:
+                items = [replace(items[0], known=await undoing.read_known(conn, items[0].change))]
+            read.append(Told(told, tuple(items), self.url))
         return read
 
     async def _follow(self, conn: AsyncConnection, told: Told, now: datetime) -> Sequence[str]:

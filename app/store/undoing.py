@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sqlalchemy import tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.changes.recipe import Definition, Known
 from app.core.changes.revert import bearing, is_of_revisions
+from app.core.findings import Suspect
 from app.core.model import Change, Json, ObjectState
 from app.core.objects import api_versions, kinds
 from app.core.objects.versions import Side, sides
@@ -37,6 +40,11 @@ async def read_known(conn: AsyncConnection, change: Change, *, last: ObjectState
     others = await load_states(conn, cluster, wanted) if wanted else {}
     revisions = await load_owned(conn, change.resource, ("apps", "ReplicaSet")) if is_of_revisions(change) else []
     return Known(last, since, is_cut, tuple(revisions), await read_definition(conn, change), others)
+
+
+async def read_known_of(conn: AsyncConnection, suspects: Iterable[Suspect]) -> dict[str, Known]:
+    """By the id of each suspect's change what bears on undoing it."""
+    return {one.change.id: await read_known(conn, one.change) for one in suspects}
 
 
 async def _since(conn: AsyncConnection, change: Change) -> tuple[tuple[Change, ...], bool]:

@@ -213,11 +213,11 @@ def test_of_an_onset_that_is_not_known_to_a_minute_both_ends_are_told() -> None:
 def test_who_asks_for_more_is_shown_how_to_undo_each_as_far_as_there_is_room() -> None:
     one = RANKED.suspects[1]
     many = tuple(replace(one, rank=n) for n in range(1, 14))
-    found = more("0" * 12, replace(RANKED, suspects=many), url=URL)
+    found = more("0" * 12, replace(RANKED, suspects=many), url=URL, known={})
     assert not mistakes(list(found.blocks))
     assert codes(found.blocks) == [suspect_recipe(one).command] * 7
     wide = tuple(quoted(RANKED.suspects[0], suspect.rank, 108) for suspect in many)
-    found = more("0" * 12, replace(RANKED, suspects=wide), url=URL)
+    found = more("0" * 12, replace(RANKED, suspects=wide), url=URL, known={})
     assert found.size <= LONGEST
     assert 0 < len(codes(found.blocks)) < 7
     assert not mistakes(list(found.blocks))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import random
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 from sqlalchemy import text
 
 from app.core.findings import NONE, Incident, Opinion, Ranking, Verdict
-from app.core.model import Batch
+from app.core.model import Actor, ActorSource, Batch
 from app.core.routes import Route, Routes, What
 from app.notify import slack as slack_module
 from app.notify.sender import Sender
@@ -97,6 +98,21 @@ def ranked(*order: str, none: float = 0.04, minutes: float = 4) -> Ranking:
     ]
     at = world.ALERT_AT + timedelta(minutes=minutes)
     return replace(world.ranking(), suspects=tuple(moved), none_of_these=none, ranked_at=at)
+
+
+async def test_who_owns_the_object_by_now_is_said_beside_the_command(desk: Desk) -> None:
+    """A person wrote it; that Flux writes it again is known by the object's labels alone."""
+    flux = "kustomize.toolkit.fluxcd.io"
+    first = world.ranking().suspects[0]
+    by_hand = replace(first.change, actor=Actor("alice@shop.example", ActorSource.AUDIT))
+    known = world.a_state(first.change)
+    labels = {f"{flux}/name": "apps", f"{flux}/namespace": "flux-system"}
+    owned = replace(known, state={**(known.state or {}), "metadata": {"labels": labels}})
+    async with desk.database.write.begin() as conn:
+        await record(conn, Batch(cluster=world.CLUSTER, objects=(owned,)))
+    await desk.save(world.incident(), replace(world.ranking(), suspects=(replace(first, change=by_hand),)))
+    await desk.send()
+    assert "Flux owns it" in json.dumps(desk.message["blocks"])
 
 
 async def test_one_message_an_incident_that_is_edited_and_a_thread_that_says_what_moved(desk: Desk) -> None:

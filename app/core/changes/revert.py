@@ -54,9 +54,10 @@ def revert_recipe(change: Change, known: Known = NOTHING, *, also: Sequence[Reso
     )
 
 
-def suspect_recipe(suspect: Suspect) -> Recipe:
-    """How to undo a suspect, with all that it is."""
-    return revert_recipe(suspect.change, also=[one.resource for one in suspect.also], beside=len(suspect.beside))
+def suspect_recipe(suspect: Suspect, known: Known = NOTHING) -> Recipe:
+    """How to undo a suspect, with all that it is, by what is ``known`` of its object now."""
+    also = [one.resource for one in suspect.also]
+    return revert_recipe(suspect.change, known, also=also, beside=len(suspect.beside))
 
 
 def bearing(change: Change, known: Known) -> tuple[Resource, ...]:
