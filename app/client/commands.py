@@ -176,6 +176,8 @@ def revert(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Print how to undo a change, the dry run first, and what to mind. Runs nothing."""
+    if manifest and output not in (Output.TABLE, Output.YAML):
+        raise typer.BadParameter("--manifest is YAML: it takes no other --output")
     if manifest:
         _print(server.yaml("changes", change_id, "manifest"))
     else:

@@ -13,7 +13,7 @@ from app.core.screen.tables import TABLES, as_wide_text
 
 
 class Output(StrEnum):
-    """A table of 80 columns; one with more columns, as wide as it needs; REST's answer as JSON, or as YAML."""
+    """A table of 80 columns; of lists one with more columns, as wide as it needs; REST's answer as JSON, or as YAML."""
 
     TABLE = "table"
     WIDE = "wide"

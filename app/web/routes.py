@@ -62,7 +62,8 @@ Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 DESCRIPTION = """\
 Which change preceded an incident. Every list answers `items`; `next`, where there is one, is the `after` of the next
 page. Lists can be had as a table (`Accept: text/plain`) or as a line for each item (`application/x-ndjson`). Every
-answer has an `ETag`, says how fresh it is (`freshness`) and what was not seen (`gaps`). Times are ISO 8601 with a zone.
+answer to a GET has an `ETag` and, but for manifests, says how fresh it is (`freshness`) and what was not seen (`gaps`).
+Times are ISO 8601 with a zone.
 Bodies are `application/json`. Errors are `application/problem+json`. Every answer has an id of its request
 (`X-Request-ID`), errors as `request_id`, too. Send `Authorization: Bearer TOKEN`.
 """

@@ -212,6 +212,7 @@ def test_how_to_undo_a_change_and_its_object_before(site: Asked) -> None:
     ("arguments", "said"),
     [
         (("changes", "--from", "yesterday"), "--from: 'yesterday' is no time with a zone"),
+        (("revert", "0" * 28, "--manifest", "-o", "json"), "--manifest is YAML: it takes no other --output"),
         (("changes", "--from", "2026-11-20"), "--from: '2026-11-20' is no time with a zone"),
         (("changes", "--to", "2026-11-20T14:00:00"), "--to: '2026-11-20T14:00:00' is no time with a zone"),
         (("diff", "deploy/web"), "'deploy/web' is not KIND/NAME@FROM..TO"),
