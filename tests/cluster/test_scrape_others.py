@@ -127,6 +127,11 @@ def depth(address: str) -> float:
     return said(address, "workqueue_depth{")
 
 
+def at_work(address: str) -> float:
+    """How many objects it sees to just now."""
+    return said(address, "controller_runtime_active_workers{")
+
+
 def failed(address: str) -> float:
     """How often an object was not brought to what is wanted."""
     return said(address, "controller_runtime_reconcile_errors_total{")
