@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from app.core.changes.hunks import first_difference
-from app.core.changes.recipe import NOTHING, Known, Recipe
+from app.core.changes.recipe import Recipe
 from app.core.changes.revert import suspect_recipe
 from app.core.findings import Ranking, Suspect
 from app.core.model import Change, FieldDiff, Json
@@ -43,14 +43,14 @@ class SuspectCard:
     """It is likelier than any other answer: the page's first and only amber one, with its undoing at hand."""
 
 
-def suspect_card(suspect: Suspect, ranking: Ranking, known: Known = NOTHING) -> SuspectCard:
-    """A suspect with its most telling field; ``known`` bears on undoing the first one."""
+def suspect_card(suspect: Suspect, ranking: Ranking) -> SuspectCard:
+    """A suspect with its most telling field."""
     strong = sum(abs(reason.weight) >= STRONG for reason in suspect.evidence)
     return SuspectCard(
         suspect,
         turn(suspect.change),
         distance(suspect, ranking),
-        suspect_recipe(suspect, known) if suspect.rank == 1 else None,
+        suspect_recipe(suspect) if suspect.rank == 1 else None,
         argued=min(max(strong, 2), 3),
         flip=flip(suspect, ranking),
         leads=suspect.rank == 1 and not ranking.none_leads,

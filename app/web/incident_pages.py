@@ -9,11 +9,10 @@ from pydantic import Field
 from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from app.core.changes.recipe import NOTHING
 from app.core.findings import Incident, Ranking
 from app.core.roles import Role
 from app.core.screen.axis import Axis
-from app.store import incidents, surroundings, timeline, undoing
+from app.store import incidents, surroundings, timeline
 from app.store.seen import read_seen
 from app.store.timeline import ChangeFilter
 from app.web import live, params, templates, views
@@ -195,7 +194,7 @@ async def read_incident_news(
 async def _screen(
     template: str,
     request: Request,
-    found: tuple[Incident, Ranking | None],
+    known: tuple[Incident, Ranking | None],
     *,
     asked: WindowAsked,
     opened: views.Opened,
@@ -203,26 +202,23 @@ async def _screen(
     limit: int = PAGE,
 ) -> HTMLResponse:
     deps = deps_of(request)
-    incident, ranking = found
+    incident, ranking = known
     axis = _axis(incident, ranking, asked)
     async with reading(request) as conn:
         around = await surroundings.read_surroundings(conn, incident.cluster, from_at=axis.from_at, to_at=axis.to_at)
         wanted = _rows_wanted(incident, ranking, asked, axis)
         rows = await timeline.list_changes(conn, wanted, before=params.change_cursor(after), limit=limit)
         wholes = await _wholes(conn, incident) if has(request, Role.RESPONDER) else ()
-        known = await undoing.read_known(conn, ranking.suspects[0].change) if ranking and ranking.suspects else NOTHING
     now = deps.clock()
     page = views.incident_page(
         incident,
         ranking,
         axis=axis,
         around=around,
-        rows=views.Rows(
-            views.change_rows(rows, axis=axis, ranking=ranking, rollouts=around.rollouts), params.next_of(rows, limit)
-        ),
+        rows=views.change_rows(rows, axis=axis, ranking=ranking, rollouts=around.rollouts),
+        next_cursor=params.next_of(rows, limit),
         asked=asked.named(),
         follow=views.follow(incident, ranking, opened, now=now),
-        known=known,
     )
     return templates.page(
         template,

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from app.core.changes.recipe import Known
 from app.core.findings import Incident, Ranking
 from app.core.model import Change, Gap, Rollout
 from app.core.phrases import onset_text
@@ -164,27 +163,19 @@ def rows_until(ranking: Ranking | None, *, end: datetime, rows: str) -> datetime
     return end if ranking is None or rows == "all" else min(ranking.onset.high, end)
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """The changes that are listed, and where the list goes on, None where it ends."""
-
-    shown: tuple[ChangeRow, ...]
-    next_cursor: str | None
-
-
 def incident_page(
     incident: Incident,
     ranking: Ranking | None,
     *,
     axis: Axis,
     around: Surroundings,
-    rows: Rows,
+    rows: tuple[ChangeRow, ...],
+    next_cursor: str | None,
     asked: dict[str, Any],
     follow: Follow,
-    known: Known,
 ) -> IncidentPage:
-    """The incident screen from what was read; ``known`` bears on undoing the first suspect."""
-    cards = [suspect_card(suspect, ranking, known) for suspect in ranking.suspects] if ranking else []
+    """The incident screen from what was read."""
+    cards = [suspect_card(suspect, ranking) for suspect in ranking.suspects] if ranking else []
     carded = {one.suspect.rank for one in cards if one.suspect.rank <= CARDS or one.suspect.change.id in follow.kept}
     drawn = picture(
         axis,
@@ -209,8 +200,8 @@ def incident_page(
         none_leads=ranking.none_leads if ranking else False,
         suspects=tuple(one for one in cards if one.suspect.rank in carded),
         others=tuple(one for one in cards if one.suspect.rank not in carded),
-        rows=rows.shown,
-        next=rows.next_cursor,
+        rows=rows,
+        next=next_cursor,
         asked=asked,
         zoom=zoom(axis.from_at, axis.to_at, ranking, fits=not asked.get("from") and not asked.get("to")),
         follow=follow,

@@ -45,18 +45,6 @@ def test_what_a_place_hangs_on_is_said_with_what_would_come_before_it() -> None:
     assert cards[2].flip is None
 
 
-def test_the_first_card_minds_what_is_known_of_its_object_by_now() -> None:
-    ranking = world.ranking()
-    first, second = ranking.suspects[:2]
-    names = {"name": "apps", "namespace": "flux-system"}
-    labels = {f"kustomize.toolkit.fluxcd.io/{part}": name for part, name in names.items()}
-    owned = structs.replace(world.a_state(first.change), state={"metadata": {"labels": labels}})
-    cards = [suspect_card(one, ranking, Known(owned)) for one in (first, second)]
-    assert cards[0].recipe is not None
-    assert "Flux owns it" in cards[0].recipe.warning
-    assert cards[1].recipe is None
-
-
 def test_a_whole_object_is_told_by_its_summary() -> None:
     change = world.ranking().suspects[0].change
     field = change.diffs[0]
