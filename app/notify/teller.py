@@ -103,7 +103,7 @@ class Teller:
 
     async def read(self, conn: AsyncConnection, found: Sequence[Notice]) -> list[Told]:
         """Notices with their changes, and the rollouts that these began, as they are now. Two queries, and for a
-        single change, the first time, what it reaches."""
+        single change, the first time, what it reaches, and where its rollout failed what bears on undoing it."""
         arrived = [one for told in found for one in told.arrived]
         changes = dict(await arrivals.read_changes(conn, arrived, ALL))
         began = await rollouts.begun_by(conn, changes.values())
