@@ -72,8 +72,9 @@ class Notifier:
 
     def workers(self) -> tuple[Worker, ...]:
         """What is done again and again, by one process at a time."""
-        told = {"Slack": self.sender.send, "targets": self.sender.send_to_targets}
-        return tuple(Worker(name, work, outbox.EACH) for name, work in told.items())
+        sender = self.sender
+        done = {"notices": sender.find, "Slack": sender.send, "targets": sender.send_to_targets}
+        return tuple(Worker(name, work, outbox.EACH) for name, work in done.items())
 
 
 def notifier_of(settings: Settings, database: Database, *, url: str, clock: Callable[[], datetime]) -> Notifier | None:

@@ -117,6 +117,11 @@ class Routes(Struct, frozen=True, forbid_unknown_fields=True):
         return any(route.labels for route in self.of(What.CHANGES))
 
     @property
+    def places(self) -> frozenset[str]:
+        """The channels and targets that anything is told in."""
+        return frozenset(route.place for route in self.routes)
+
+    @property
     def channels(self) -> frozenset[str]:
         """Of Slack, that anything is told in."""
         return frozenset(route.channel for route in self.routes if route.channel)

@@ -6,12 +6,15 @@ channel where incidents of a cluster are told may ask of it there, and nobody el
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote, urlencode
 
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app.core.changes.report import COUNTED, LINES, what_changed
@@ -27,6 +30,8 @@ from app.store.seen import UnknownClusterError, read_seen
 HALF_AN_HOUR, FIVE_MINUTES = timedelta(minutes=30), timedelta(minutes=5)
 AT_ONCE = 10
 """Incidents that are listed."""
+WITHIN = 2.5
+"""Seconds that the database is waited for: so the answer is there within Slack's three."""
 _HELP = """\
 `/foreshock what-changed [30m] [namespace]`  what changed
 `/foreshock incident`  what is open, and what is suspected of it
@@ -34,6 +39,10 @@ _HELP = """\
 `/foreshock mute [1h] [namespace]`  changes are not told in this channel for so long; `unmute` ends it
 With several clusters, `cluster=NAME` says which one is meant. Only you see the answer; with `here` as the last word \
 everybody in the channel does."""
+
+_AWAY = "Foreshock's database does not answer in time: ask again in a moment."
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +64,28 @@ class Commands:
         text, channel = payload.get("text", ""), payload.get("channel_id")
         if not isinstance(text, str) or not isinstance(channel, str) or not payload.get("command"):
             raise ValueError("this is no slash command of Slack")
-        routes = self.mutes.routes()
         try:
-            one = asked(text)
-            if one.command in ("mute", "unmute") and channel in {self.channel, *routes.channels}:
-                return await self.mutes.answer(one, channel, by=str(payload.get("user_name") or payload.get("user_id")))
-            async with self.engine.connect() as conn:
-                may = await clusters_of(conn, channel, home=self.channel, routes=routes)
-                if may == []:
-                    return self._not_here()
-                if may is not None:
-                    one = replace(one, cluster=_one_of(may, one.cluster))
-                answer = await self._answer(conn, one)
-            return answer | ({"response_type": "in_channel"} if one.here else {})
+            async with asyncio.timeout(WITHIN):
+                return await self._answer_in(channel, text, by=str(payload.get("user_name") or payload.get("user_id")))
         except (NotUnderstoodError, UnknownClusterError) as error:
             return _whispered(str(error), [section(f"{escape(str(error), 4 * NAME)}\n\n{_HELP}")])
+        except (TimeoutError, SQLAlchemyError) as error:
+            log.warning("a command is not answered", command=text[:NAME], why=type(error).__name__)
+            return _whispered(_AWAY, [section(f"{_AWAY} {link(self.url, 'Foreshock')}")])
+
+    async def _answer_in(self, channel: str, text: str, *, by: str) -> Json:
+        routes = self.mutes.routes()
+        one = asked(text)
+        if one.command in ("mute", "unmute") and channel in {self.channel, *routes.channels}:
+            return await self.mutes.answer(one, channel, by=by)
+        async with self.engine.connect() as conn:
+            may = await clusters_of(conn, channel, home=self.channel, routes=routes)
+            if may == []:
+                return self._not_here()
+            if may is not None:
+                one = replace(one, cluster=_one_of(may, one.cluster))
+            answer = await self._answer(conn, one)
+        return answer | ({"response_type": "in_channel"} if one.here else {})
 
     def _not_here(self) -> Json:
         home = f"in <#{self.channel}>, and " if self.channel else ""

@@ -30,9 +30,8 @@ async def listen(
     """Gives ``take`` the clicks that Slack sends, ``show`` its events, and Slack what ``answer`` says of its commands,
     for ever; a lost connection is opened again.
 
-    ``app_token`` is the app-level token (xapp-…), ``url`` the Web API's. What cannot be kept or answered, as while the
-    database is away, is not acknowledged: Slack shows a warning sign beside the button, or says that the app does not
-    answer.
+    ``app_token`` is the app-level token (xapp-…), ``url`` the Web API's. What cannot be kept, as while the database is
+    away, is not acknowledged: Slack shows a warning sign beside the button.
     """
 
     async def heard(client: AsyncBaseSocketModeClient, request: SocketModeRequest) -> None:

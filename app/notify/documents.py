@@ -59,7 +59,7 @@ def _of_change(told: notice.Told) -> Document:
         parts += _undoing(revert_recipe(change, item.known))
     when = f"between {_moment(change.since)} and {_moment(change.at)}" if change.since else _moment(change.at)
     who = f"by {_name(short(change.actor))}"
-    facts = (f"cluster {_name(change.resource.cluster)}", _where(change.resource), when, who)
+    facts = (f"cluster {_name(change.resource.cluster)}", _where(change.resource), when, who, *told.late)
     link = f"{told.url}/changes/{change.id}"
     return Document(_line(notice.sentence(told)), facts, tuple(parts), link, f"n{told.notice.id}")
 
@@ -71,7 +71,7 @@ def _of_digest(told: notice.Told) -> Document:
     if total > notice.LISTED:
         lines.append(f"and {total - notice.LISTED:,} more")
     times = [one.change.at for one in items]
-    facts = (f"from {_moment(min(times))}", f"to {_moment(max(times))}")
+    facts = (f"from {_moment(min(times))}", f"to {_moment(max(times))}", *told.late)
     failed = len(notice.failed_of(told))
     title = f"{many(failed, 'rollout')} failed: {notice.sentence(told)}" if failed else notice.sentence(told)
     return Document(_line(title), facts, (Part(tuple(lines)),), notice.page_of(told), f"n{told.notice.id}")

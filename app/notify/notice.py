@@ -46,6 +46,8 @@ _SIGNS = {
     Outcome.SUPERSEDED: "⚪",
 }
 _PLAIN = "🔹"
+TOLD_LATE = timedelta(hours=1)
+"""What is told so long after it was made is told as such: nobody told meanwhile, or it was not seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,12 @@ class Told:
     @property
     def is_running(self) -> bool:
         return any(one.rollout and one.rollout.outcome is Outcome.RUNNING for one in self.items)
+
+    @property
+    def late(self) -> tuple[str, ...]:
+        """How much later than made its first change is told, in words; nothing where it is told soon."""
+        delay = self.notice.opened_at - self.items[0].change.at
+        return (f"told {duration(delay.total_seconds())} later",) if delay > TOLD_LATE else ()
 
 
 def message(told: Told) -> Message:
@@ -180,7 +188,7 @@ def follow_marks(told: Told) -> tuple[datetime, ...]:
 def _one(told: Told, item: Item) -> Message:
     change = item.change
     name = link(f"{told.url}/changes/{change.id}", cut(plain(item.name), SENTENCE))
-    blocks = [section(f"{item.sign} *{name}*"), context(" · ".join(_facts(item)))]
+    blocks = [section(f"{item.sign} *{name}*"), context(" · ".join((*_facts(item), *told.late)))]
     if item.rollout:
         blocks.append(section(_progress(item.rollout)))
     if lines := list(diff_lines(change)):
@@ -274,6 +282,8 @@ def _listing(told: Told, listed: int) -> Message:
     total = len(items) + told.notice.more
     count = many(total, "change")
     title = f"{_worst(items)} *{count}* in {escape(', '.join(clusters), 2 * NAME)}"
+    for late in told.late:
+        title += f", the first of {moment(told.items[0].change.at)}, {late}"
     lines = [_listed(told, one) for one in items[:listed]]
     blocks = [section(title)]
     blocks += [section("\n".join(lines[n : n + IN_SECTION])) for n in range(0, len(lines), IN_SECTION)]

@@ -36,11 +36,13 @@ FIRST_WAIT, LONGEST_WAIT = timedelta(seconds=10), timedelta(minutes=5)
 IN_ORDER = 5
 """So often what a target does not take is tried before what comes after it is tried, too: some five minutes."""
 AT_ONCE = 4
-"""So many targets are told at once."""
+"""In so many channels, or targets, something is sent at once: one that answers late is not to delay the others."""
 GIVEN_UP = timedelta(days=1)
 """So long a letter to a target is tried."""
 ROUND = 5.0
-"""Seconds after which no further message is begun before it is looked anew for what is due: Slack may answer slowly."""
+"""Seconds after which a round ends: it only goes on beside what was begun within it and is not answered yet."""
+LOOK_AGAIN = 0.25
+"""Seconds until it is looked again for what is due, beside what is not answered yet."""
 
 log = structlog.get_logger()
 
@@ -69,26 +71,40 @@ class Sender:
     routes: Callable[[], Routes] = lambda: NO_ROUTES
     targets: Targets | None = None
 
-    async def send(self) -> None:
-        """Finds what is owed, and sends what is due next in each of Slack's channels."""
+    async def find(self) -> None:
+        """Finds what is owed."""
         await self.teller.route()
         await self.teller.look()
         async with self.engine.begin() as conn:
             if self.channel:
                 await outbox.name_channel(conn, self.channel, now=self.clock())
             await outbox.assign(conn, self._places_of, suspected=self.suspected, now=self.clock())
+
+    async def send(self) -> None:
+        """Sends what is due next in each of Slack's channels."""
         await self._send_all(to_targets=False)
 
     async def send_to_targets(self) -> None:
-        """Sends what is due next to each target: to some at once, for one that answers late is not to delay others."""
-        async with asyncio.TaskGroup() as group:
-            for _ in range(AT_ONCE):
-                group.create_task(self._send_all(to_targets=True))
+        """Sends what is due next to each target."""
+        await self._send_all(to_targets=True)
 
     async def _send_all(self, *, to_targets: bool) -> None:
-        until = monotonic() + ROUND
-        while monotonic() < until and await self._send_next(to_targets=to_targets):
-            pass
+        """Raises what fails first; what else is being sent ends with it, as by a kill."""
+        until, sending = monotonic() + ROUND, dict[asyncio.Task[None], float]()
+        try:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    goes_on = monotonic() < until or any(since < until for since in sending.values())
+                    claimed = await self._claim(to_targets=to_targets) if goes_on and len(sending) < AT_ONCE else None
+                    if claimed:
+                        sending[group.create_task(self._send(*claimed))] = monotonic()
+                    elif sending:
+                        done, _ = await asyncio.wait(sending, timeout=LOOK_AGAIN, return_when=asyncio.FIRST_COMPLETED)
+                        sending = {task: since for task, since in sending.items() if task not in done}
+                    else:
+                        break
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from errors
 
     @property
     def teller(self) -> Teller:
@@ -100,13 +116,15 @@ class Sender:
             self.routes(), new.cluster, new.namespaces, severity=new.severity, otherwise=self.channel
         )
 
-    async def _send_next(self, *, to_targets: bool) -> bool:
-        """Sends one message; False where none was due."""
+    async def _claim(self, *, to_targets: bool) -> tuple[Due, Rendered | Letter | None] | None:
+        """What is to be sent next; None where nothing is due."""
         async with self.engine.begin() as conn:
             due = await outbox.claim(conn, to_targets=to_targets, suspected=self.suspected, now=self.clock())
-            what = await self._made(conn, due) if due else None
-        if due is None or what is None:
-            return due is not None
+            return (due, await self._made(conn, due)) if due else None
+
+    async def _send(self, due: Due, what: Rendered | Letter | None) -> None:
+        if what is None:
+            return
         try:
             ts = await self._deliver(due, what)
         except BusyError as busy:
@@ -137,7 +155,6 @@ class Sender:
             log.error("a message is not told", message=due.key, why=str(error))  # noqa: TRY400 - it says all
         else:
             await self._note(due, ts, what)
-        return True
 
     async def _deliver(self, due: Due, what: Rendered | Letter) -> str:
         if isinstance(what, Letter):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -28,8 +28,6 @@ from app.store.labels import labels_of
 from app.store.notices import Notice
 from app.store.timeline import ChangeFilter
 
-LATEST = timedelta(hours=1)
-"""A change that was made longer ago, and is found now, is on the timeline alone."""
 AT_ONCE = 2000
 """Changes that are seen to in one transaction."""
 BESIDE = 300
@@ -61,6 +59,7 @@ class Teller:
                     if places:
                         await notices.forget_places(conn)
                     return
+                await outbox.name_places(conn, routes.places, now=self.clock())
                 if not places:
                     await notices.write_places(conn, {HERE: Place()} | await arrivals.read_places(conn, None))
                     return
@@ -71,8 +70,10 @@ class Teller:
                 more = len(arrived) >= AT_ONCE
 
     async def _route(self, conn: AsyncConnection, routes: Routes, found: Sequence[Both]) -> None:
+        """What was made while nobody told is told late, within outbox.LATEST; what was made before a channel was told
+        of anything is on the timeline alone."""
         now = self.clock()
-        told = [(one, change) for one, change in found if change.at > now - LATEST and is_told(change)]
+        told = [(one, change) for one, change in found if change.at > now - outbox.LATEST and is_told(change)]
         if not told:
             return
         labels = await labels_of(conn, [change.resource for _, change in told]) if routes.ask_labels else {}
@@ -83,8 +84,9 @@ class Teller:
                 if not any(mute.channel == channel and mute.covers(change.resource) for mute in mutes):
                     of[channel, held_until].append((one, change))
         for (channel, held_until), both in of.items():
-            await outbox.name_channel(conn, channel, now=now)
-            await notices.tell(conn, channel, both, held_until=held_until, now=now)
+            since = await outbox.name_channel(conn, channel, now=now) - outbox.BEFORE
+            fresh = [(one, change) for one, change in both if change.at > since]
+            await notices.tell(conn, channel, fresh, held_until=held_until, now=now)
 
     async def look(self) -> None:
         """Finds what the messages that are due are to show, and what their threads are to be told."""

@@ -16,7 +16,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import Update, and_, func, insert, select, text, update
+from sqlalchemy import Text, Update, and_, bindparam, func, insert, literal, select, text, update
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -111,8 +112,9 @@ holds its channel: another process takes none of that meanwhile, and sees that i
 
 _PACE = text("""
     INSERT INTO slack_channels AS c (id, since, quiet_until) VALUES (:edit, :now, :now + :each)
-    ON CONFLICT (id) DO UPDATE SET quiet_until = greatest(c.quiet_until, :now) + :each
+    ON CONFLICT (id) DO UPDATE SET quiet_until = greatest(c.quiet_until, :now) + :each WHERE c.quiet_until <= :ahead
 """)
+"""Writes nothing where edits are too far ahead of it meanwhile: others claim at the same time."""
 
 
 class Shown(Struct, frozen=True):
@@ -178,6 +180,13 @@ async def name_channel(conn: AsyncConnection, channel: str, *, now: datetime) ->
     return since
 
 
+async def name_places(conn: AsyncConnection, places: Collection[str], *, now: datetime) -> None:
+    """As name_channel, of all these channels and targets at once."""
+    new = func.unnest(bindparam("places", list(places), ARRAY(Text))).column_valued("id")
+    named = select(new, literal(now), literal(now))
+    await conn.execute(upsert(_channels).from_select(["id", "since", "quiet_until"], named).on_conflict_do_nothing())
+
+
 class New(Struct, frozen=True):
     """An incident that no channel was told of yet."""
 
@@ -221,6 +230,9 @@ async def claim(conn: AsyncConnection, *, to_targets: bool, suspected: bool, now
     row = (await conn.execute(_DUE, asked)).one_or_none()
     if row is None:
         return None
+    pace = {"edit": EDIT, "now": now, "ahead": now + AHEAD, "each": EACH_EDIT}
+    if row.method == EDIT and not (await conn.execute(_PACE, pace)).rowcount:
+        return None
     due = Due(
         id=row.id,
         incident_id=row.incident_id,
@@ -240,8 +252,6 @@ async def claim(conn: AsyncConnection, *, to_targets: bool, suspected: bool, now
         mine["trying_since"] = due.trying_since or now
     await conn.execute(_this(due, **mine))
     await rest(conn, due.channel, now + (CLAIM if to_targets else EACH))
-    if row.method == EDIT:
-        await conn.execute(_PACE, {"edit": EDIT, "now": now, "each": EACH_EDIT})
     return due
 
 

@@ -44,7 +44,9 @@ async def told(site: Site) -> AsyncIterator[Workspace]:
             await conn.exec_driver_sql("DELETE FROM slack_messages")
             await conn.exec_driver_sql("DELETE FROM slack_channels")
             await conn.exec_driver_sql("DELETE FROM verdicts")
-        await Sender(site.database.write, api, CHANNEL, HOST, lambda: NOW).send()
+        sender = Sender(site.database.write, api, CHANNEL, HOST, lambda: NOW)
+        await sender.find()
+        await sender.send()
         assert len(made.messages) == 1
         yield made
 
@@ -202,6 +204,7 @@ async def test_who_asks_for_more_is_shown_the_other_suspects(site: Site, told: W
     at_first = told.messages[0]
     assert "Show more" not in str(at_first["blocks"]), "there were no more"
     later = Sender(site.database.write, clicks(site, told).slack, CHANNEL, HOST, lambda: NOW + timedelta(seconds=5))
+    await later.find()
     await later.send()
     payload = await told.click(told.messages[0], f"more/{INCIDENT}")
     await clicks(site, told).take(payload)

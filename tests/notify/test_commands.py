@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 import httpx2
 import pytest
 from msgspec.structs import replace as changed
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from app.core.model import Batch
 from app.core.routes import NO_ROUTES, Route, Routes, What
@@ -47,6 +48,21 @@ def commands(site: Site, routes: Routes = NO_ROUTES, home: str = CHANNEL) -> Com
 
 async def answered(site: Site, told: Workspace, text: str, **other: str) -> str:
     return told.shown(await commands(site).answer(await told.ask(text, **other)))
+
+
+@pytest.mark.parametrize("text", ["what-changed", "incident", "who-calls", "mute 1h"])
+async def test_a_database_that_is_slow_or_away_is_said_before_slack_gives_up(
+    site: Site, told: Workspace, text: str
+) -> None:
+    asking = answered(site, told, text)
+    async with site.database.write.begin() as conn:
+        await conn.exec_driver_sql("LOCK TABLE clusters, slack_mutes IN ACCESS EXCLUSIVE MODE")
+        async with asyncio.timeout(3):
+            shown = await asking
+    assert "database does not answer in time: ask again" in shown
+    away = create_async_engine("postgresql+psycopg://127.0.0.1:1/nobody")
+    lost = replace(commands(site), engine=away, mutes=replace(commands(site).mutes, engine=away))
+    assert "database does not answer in time" in told.shown(await lost.answer(await told.ask(text)))
 
 
 async def test_what_changed(site: Site, told: Workspace) -> None:

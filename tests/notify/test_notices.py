@@ -57,6 +57,7 @@ class Room:
         """So many rounds of the sender, a second apart."""
         for _ in range(seconds):
             self.clock.forward(1)
+            await self.sender.find()
             await self.sender.send()
 
     def change(self, name: str, **more: object) -> Change:
@@ -232,6 +233,38 @@ async def test_of_what_arrived_before_there_were_routes_nothing_is_told(room: Ro
     await room.happens(room.change("after"))
     await room.passes()
     assert [one["text"] for one in room.messages] == ["🔹 image of after: v1 → v2"]
+
+
+async def test_what_was_made_while_nobody_told_is_told_late_as_such(room: Room) -> None:
+    await room.passes(2)
+    alone = room.change("alone")
+    await room.happens(alone)
+    room.clock.forward(3 * 3600)
+    await room.passes(5)
+    (message,) = room.messages
+    assert "told 3 h later" in room.shows(message)
+    many = [room.change(f"app-{n}") for n in range(5)]
+    await room.happens(*many)
+    room.clock.forward(5400)
+    await room.passes(5)
+    shown = room.shows(room.messages[-1])
+    assert "*5 changes* in shop, the first of " in shown
+    assert "told 1 h 30 min later" in shown
+    await room.passes(70)
+    await room.happens(room.change("soon"))
+    await room.passes(5)
+    assert "later" not in room.shows(room.messages[-1])
+
+
+async def test_what_was_made_before_a_channel_was_told_of_anything_or_days_ago_is_on_the_timeline(room: Room) -> None:
+    before, long_ago = room.change("before"), room.change("long-ago")
+    room.clock.forward(2 * 3600)
+    await room.passes(2)
+    await room.happens(before)
+    room.clock.forward(25 * 3600)
+    await room.happens(long_ago)
+    await room.passes(5)
+    assert room.messages == []
 
 
 async def test_in_quiet_hours_changes_wait_and_come_in_one_message(room: Room) -> None:

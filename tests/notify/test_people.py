@@ -54,6 +54,7 @@ class People:
     async def passes(self, seconds: int = 8) -> None:
         for _ in range(seconds):
             self.room.clock.forward(1)
+            await self.sender.find()
             await self.sender.send()
             await self.sender.send_to_targets()
 

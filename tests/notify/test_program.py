@@ -104,7 +104,7 @@ async def test_killed_while_slack_does_not_answer_it_is_there_once(
 
 KILLED_CHANNELS, WAVES, APART = 250, 4, 21
 """A thousand changes; seconds between two of a channel, so that each stands by itself (test_storm.APART)."""
-FAILS = ("refused", "busy", "error", "lost")
+FAILS = ("refused", "busy", "error", "lost", "hangs")
 """Of a call in five one of these: as what it may be with the message there, and without it."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 import random
@@ -25,8 +26,10 @@ from app.store.database import Database
 from app.store.partitions import ensure
 from app.store.record import record
 from tests.notify.double import CHANNEL, FAULTS, TOKEN, Json, Workspace, mistakes, workspace
+from tests.notify.test_program import until
 from tests.web import world
 
+WAITED = slack_module.TIMEOUT / 2
 FIRST, SECOND, THIRD = (suspect.change.id for suspect in world.ranking().suspects)
 
 
@@ -62,6 +65,7 @@ class Desk:
         """So many rounds, a second apart."""
         for _ in range(rounds):
             self.clock.forward(1)
+            await self.sender.find()
             await self.sender.send()
 
     async def failed(self) -> list[str]:
@@ -215,6 +219,33 @@ async def test_an_incident_that_is_not_ranked_is_told_after_a_while(desk: Desk) 
     assert len(desk.slack.messages) == 1, "the first ranking is no move"
 
 
+async def test_a_channel_that_slack_does_not_answer_for_delays_no_other(desk: Desk) -> None:
+    """What becomes due only while it is waited for is sent, too."""
+    channels = {"critical": "C0000000001", "warning": "C0000000002"}
+    desk.slack.channels |= set(channels.values())
+    desk.slack.faults.append("hangs")
+    routes = tuple(Route(one, tell=(What.INCIDENTS,), severities=(severity,)) for severity, one in channels.items())
+    sender = dataclasses.replace(desk.sender, routes=lambda: Routes(routes))
+
+    async def begins(number: int, severity: str) -> None:
+        began = replace(world.incident(), id=f"{number:012}", severity=severity, started_at=desk.clock())
+        await desk.save(began, world.ranking())
+        await sender.find()
+
+    await begins(1, "critical")
+    await begins(2, "warning")
+    sending = asyncio.create_task(sender.send())
+    await until(lambda: len(desk.slack.messages) == 2, WAITED)
+    desk.clock.forward(2)
+    await begins(3, "warning")
+    await until(lambda: len(desk.slack.messages) == 3, WAITED)
+    assert not sending.done(), "the first one is waited for all the while"
+    assert [one["channel"] for one in desk.slack.messages] == [
+        channels[one] for one in ("critical", "warning", "warning")
+    ]
+    sending.cancel()
+
+
 async def test_one_message_a_second_and_a_channel_that_is_busy_rests(desk: Desk) -> None:
     for n in range(3):
         await desk.save(replace(world.incident(), id=f"{n:012}"), world.ranking())
@@ -328,6 +359,7 @@ async def test_another_channel_takes_what_is_new_and_the_first_keeps_its_own(des
     await desk.save(replace(world.incident(), id="a" * 12, started_at=desk.clock()), world.ranking())
     for _ in range(5):
         desk.clock.forward(1)
+        await elsewhere.find()
         await elsewhere.send()
     first, other = desk.slack.thread(None)
     assert (first["channel"], first["edits"]) == (CHANNEL, 1)
@@ -347,6 +379,7 @@ async def test_an_incident_goes_where_the_first_route_says_that_fits_it(desk: De
     )
     for _ in range(20):
         desk.clock.forward(1)
+        await sender.find()
         await sender.send()
     told = {one["metadata"]["event_payload"]["key"]: one["channel"] for one in desk.slack.messages}
     assert told == {f"{'b' * 12}/0": "C0000000002", f"{'c' * 12}/0": CHANNEL}
@@ -354,6 +387,15 @@ async def test_an_incident_goes_where_the_first_route_says_that_fits_it(desk: De
 
 class Killed(BaseException):
     """As a kill -9 in the middle: nothing is noted."""
+
+
+async def until_killed(sender: Sender) -> None:
+    """A round, which ends where one of what it sends is killed."""
+    await sender.find()
+    try:
+        await sender.send()
+    except* Killed:
+        pass
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -383,10 +425,7 @@ async def test_with_a_fifth_of_each_fault_and_kills_nothing_is_missing_or_shown_
             if dice.random() < 0.6:
                 desk.slack.faults.append(dice.choice(FAULTS))
             desk.clock.forward(1)
-            try:
-                await desk.sender.send()
-            except Killed:
-                continue
+            await until_killed(desk.sender)
     desk.slack.faults.clear()
     monkeypatch.setattr(slack_module.Slack, "post", real)
     await desk.send(1500)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import random
 import statistics
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -20,7 +19,7 @@ from app.store import outbox
 from app.store.outbox import Due, Failed
 from tests.notify.double import FAULTS, TOKEN
 from tests.notify.test_notices import THIRD, URL, Room, room
-from tests.notify.test_sender import Killed
+from tests.notify.test_sender import Killed, until_killed
 
 __all__ = ["room"]
 CHANNELS = 50
@@ -80,8 +79,7 @@ async def raging(room: Room, storm: Storm, waves: int, *, monkeypatch: pytest.Mo
         room.slack.faults.extend(storm.befalls() for _ in range(3 * CHANNELS))
         room.slack.faults_of_looks.clear()
         room.slack.faults_of_looks.extend(storm.befalls() for _ in range(3 * CHANNELS))
-        with suppress(Killed):
-            await sender.send()
+        await until_killed(sender)
 
     monkeypatch.setattr(slack_module.Slack, "post", post)
     made: dict[str, datetime] = {}
