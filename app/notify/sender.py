@@ -33,8 +33,9 @@ from app.store.seen import read_seen
 
 FIRST_WAIT, LONGEST_WAIT = timedelta(seconds=10), timedelta(minutes=5)
 """How long until a message is tried again that nobody answered: doubled each time."""
-IN_ORDER = 5
-"""So often what a target does not take is tried before what comes after it is tried, too: some five minutes."""
+IN_ORDER, IN_ORDER_IN_SLACK = 5, 1
+"""So often what a target, or Slack, does not answer is tried before what comes after it in the same place is sent, too:
+some five minutes, or ten seconds, for in Slack an incident may come after it."""
 AT_ONCE = 4
 """In so many channels, or targets, something is sent at once: one that answers late is not to delay the others."""
 GIVEN_UP = timedelta(days=1)
@@ -120,9 +121,13 @@ class Sender:
         """What is to be sent next; None where nothing is due."""
         async with self.engine.begin() as conn:
             due = await outbox.claim(conn, to_targets=to_targets, suspected=self.suspected, now=self.clock())
-            return (due, await self._made(conn, due)) if due else None
+            what = await self._made(conn, due) if due else None
+            if due and what is None:
+                await outbox.rest(conn, due.channel, self.clock())
+            return (due, what) if due else None
 
     async def _send(self, due: Due, what: Rendered | Letter | None) -> None:
+        """Sends it and notes what came of it; then something else may be sent in its place, not before."""
         if what is None:
             return
         try:
@@ -131,6 +136,7 @@ class Sender:
             async with self.engine.begin() as conn:
                 if busy.method in outbox.OF_WORKSPACE:
                     await outbox.rest_all(conn, busy.method, self.clock() + busy.wait, now=self.clock())
+                    await outbox.rest(conn, due.channel, self.clock() + outbox.EACH)
                 else:
                     await outbox.rest(conn, due.channel, self.clock() + busy.wait)
                 await outbox.put_off(conn, due, self.clock() + busy.wait, maybe_there=False)
@@ -142,9 +148,9 @@ class Sender:
                     await outbox.give_up(conn, due, f"it was tried for a day: {error}", gone=False)
                 else:
                     await outbox.put_off(conn, due, self.clock() + wait, maybe_there=error.maybe_there)
-                if isinstance(what, Letter):
-                    pause = wait if due.attempts < IN_ORDER else outbox.EACH
-                    await outbox.rest(conn, due.channel, self.clock() + pause)
+                in_order = IN_ORDER if isinstance(what, Letter) else IN_ORDER_IN_SLACK
+                pause = wait if due.attempts < in_order else outbox.EACH
+                await outbox.rest(conn, due.channel, self.clock() + pause)
             log.warning("a message is not told", message=due.key, why=str(error), again_in=wait.total_seconds())
         except RefusedError as error:
             async with self.engine.begin() as conn:
@@ -176,18 +182,14 @@ class Sender:
         return await slack.post(due, what)
 
     async def _note(self, due: Due, ts: str, what: Rendered | Letter) -> None:
-        if isinstance(what, Letter):
-            async with self.engine.begin() as conn:
-                await outbox.sent(conn, due, ts, shown=what.shown or Shown("", ""), reply="", now=self.clock())
-                await outbox.rest(conn, due.channel, self.clock() + outbox.EACH)
-            return
-        shows, said = what.shown, ""
-        if due.ts is not None and due.shown is not None:
+        shows, said = what.shown or Shown("", ""), ""
+        if isinstance(what, Rendered) and due.ts is not None and due.shown is not None:
             said = what.news(due.shown)
-        elif due.trying_since is not None:  # what was found may show what was so before: it is edited once more
-            shows = replace(shows, version="")
+        elif isinstance(what, Rendered) and due.trying_since is not None:
+            shows = replace(shows, version="")  # what was found may show what was so before: it is edited once more
         async with self.engine.begin() as conn:
             await outbox.sent(conn, due, ts, shown=shows, reply=said, now=self.clock())
+            await outbox.rest(conn, due.channel, self.clock() + outbox.EACH)
 
     async def _made(self, conn: AsyncConnection, due: Due) -> Rendered | Letter | None:
         """What is to be sent; None where what it is of is gone, or a target has nothing to be told of it."""
@@ -219,7 +221,6 @@ class Sender:
         follows = self.targets.letter(due.channel, told, kind, shows=None, now=now) if kind else None
         body = msgspec.json.encode(follows).decode() if follows else ""
         await outbox.sent(conn, due, due.ts, shown=shows, reply=body, now=now)
-        await outbox.rest(conn, due.channel, now)
         return None
 
     async def _told_of(self, conn: AsyncConnection, due: Due) -> notice.Told | Told | None:

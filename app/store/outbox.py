@@ -224,7 +224,7 @@ async def owe(
 
 async def claim(conn: AsyncConnection, *, to_targets: bool, suspected: bool, now: datetime) -> Due | None:
     """What is to be sent next to Slack, or to a target, which is the caller's for CLAIM; None where nothing is due, or
-    it is too soon. Of a target nothing else is claimed meanwhile, unless the caller lets it ``rest`` for less."""
+    it is too soon. In its place nothing else is claimed meanwhile, unless the caller lets it ``rest`` for less."""
     asked = {"to_targets": to_targets, "suspected": suspected, "now": now, "kept": now - KEPT, "ahead": now + AHEAD}
     asked |= {"edit": EDIT, "look": LOOK, "look_in_thread": LOOK_IN_THREAD}
     row = (await conn.execute(_DUE, asked)).one_or_none()
@@ -251,7 +251,7 @@ async def claim(conn: AsyncConnection, *, to_targets: bool, suspected: bool, now
     if due.ts is None:
         mine["trying_since"] = due.trying_since or now
     await conn.execute(_this(due, **mine))
-    await rest(conn, due.channel, now + (CLAIM if to_targets else EACH))
+    await rest(conn, due.channel, now + CLAIM)
     return due
 
 

@@ -219,6 +219,17 @@ async def test_an_incident_that_is_not_ranked_is_told_after_a_while(desk: Desk) 
     assert len(desk.slack.messages) == 1, "the first ranking is no move"
 
 
+@pytest.mark.parametrize("fault", ["refused", "error", "page", "text", "lost"])
+async def test_what_comes_after_a_message_waits_until_that_was_looked_for(desk: Desk, fault: str) -> None:
+    desk.slack.faults.append(fault)
+    for n, began in enumerate((9, 6, 3)):
+        at = desk.clock() - timedelta(seconds=began)
+        await desk.save(replace(world.incident(), id=f"{n:012}", started_at=at), world.ranking())
+    await desk.send(20)
+    keys = [one["metadata"]["event_payload"]["key"] for one in desk.slack.thread(None)]
+    assert keys == [f"{n:012}/0" for n in range(3)]
+
+
 async def test_a_channel_that_slack_does_not_answer_for_delays_no_other(desk: Desk) -> None:
     """What becomes due only while it is waited for is sent, too."""
     channels = {"critical": "C0000000001", "warning": "C0000000002"}
