@@ -17,15 +17,13 @@ STALE: float = struct.unpack("<d", BITS.to_bytes(8, "little"))[0]
 
 def quiet(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Values to calculate with: the marker is a signalling NaN, of which operations warn, and beside which fmax has no
-    number either."""
-    return np.where(np.isnan(values), np.nan, values)
+    number either. What is infinite is not known: it can be neither drawn nor compared."""
+    return np.where(np.isfinite(values), values, np.nan)
 
 
 def table(rows: Sequence[Sequence[float] | NDArray[np.float64]]) -> NDArray[np.float64]:
-    """A row of values to calculate with for each series."""
-    values = np.array(rows, np.float64)
-    values[np.isnan(values)] = np.nan
-    return values
+    """A row of values to calculate with for each series, as ``quiet`` has them."""
+    return quiet(np.array(rows, np.float64))
 
 
 def endings(values: NDArray[np.float64]) -> NDArray[np.intp]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -229,15 +230,25 @@ def _changes(scrapes: Scrapes, values: Floats, axis: Grid) -> Floats:
 def _finished(line: _Line, measure: Measure, quantile: float) -> Floats:
     if measure is Measure.HIGHEST:
         return np.asarray(highest(np.vstack(line.parts[""]), np.zeros(1, np.intp))[0])
-    parts = {name: added(rows) for name, rows in line.parts.items()}
     if measure is Measure.QUANTILE:
-        return histogram_quantile(quantile, {float(bound): rate for bound, rate in parts.items() if bound})
+        return histogram_quantile(quantile, _buckets(line.parts))
+    parts = {name: added(rows) for name, rows in line.parts.items()}
     if measure is Measure.MEAN:
         total, observed = parts.get("_sum"), parts.get("_count")
         if total is None or observed is None:
             return np.full_like(next(iter(parts.values())), np.nan)
         return np.asarray(np.where(observed > 0, total / np.where(observed > 0, observed, 1.0), np.nan))
     return parts[""]
+
+
+def _buckets(parts: dict[str, list[Floats]]) -> dict[float, Floats]:
+    """The rates of buckets by their upper bounds, of which one is written in several ways: before its release 3
+    Prometheus kept ``le="1"`` as a target told it, and since then it is ``1.0``. What is no number is no bucket."""
+    together: dict[float, list[Floats]] = defaultdict(list)
+    for bound, rates_of in parts.items():
+        with suppress(ValueError):
+            together[float(bound)] += rates_of
+    return {bound: added(some) for bound, some in together.items() if not np.isnan(bound)}
 
 
 def histogram_quantile(quantile: float, buckets: dict[float, Floats]) -> Floats:

@@ -204,6 +204,28 @@ def test_a_quantile_lies_in_the_bucket_of_the_value_that_it_stands_for(waits: li
     assert lower - 1e-9 <= found <= upper + 1e-9
 
 
+def test_a_bucket_is_one_however_its_bound_is_written() -> None:
+    """Two replicas, or one before and after its Prometheus was upgraded: le="1" and le="1.0"."""
+    told = [
+        a_series("wait_bucket", counting(rate), instance=instance, le=bound)
+        for instance, bounds in (("a", ("1", "2", "+Inf")), ("b", ("1.0", "2.0", "+Inf")))
+        for bound, rate in zip(bounds, (1.0, 2.0, 2.0), strict=True)
+    ]
+    odd = [a_series("wait_bucket", counting(9), le=bound) for bound in ("many", "NaN")]
+    found = graph([*told, *odd], AXIS, SeriesQuery(("wait",), Measure.QUANTILE, quantile=0.5))
+    assert values(found) == [1.0] * 10
+
+
+def test_what_is_infinite_is_not_known_and_hides_nothing_else() -> None:
+    endless = [INF if 120 <= time < 180 else 4.0 for time in EVERY_15]
+    for measure in (Measure.LEVEL, Measure.HIGHEST):
+        found = graph([a_series("depth", endless)], AXIS, SeriesQuery(("depth",), measure))
+        assert values(found) == [4.0, 4.0, None, *[4.0] * 7]
+    told = counting(2)
+    told[10] = INF
+    assert values(graph([a_series("requests_total", told)], AXIS, a_rate()))[4:] == [2.0] * 6
+
+
 def test_a_quantile_over_replicas_and_the_mean_where_no_bucket_is_stored() -> None:
     told = [
         a_series("wait_bucket", counting(rate), instance=instance, le=le)
