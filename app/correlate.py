@@ -119,7 +119,7 @@ async def take_alerts(engine: AsyncEngine, cluster: str, alerts: Iterable[Sympto
     """
     found = [alert for alert in alerts if storable(alert.at, now)]
     async with engine.begin() as conn:
-        await record(conn, Batch(cluster, symptoms=tuple(found)))
+        await record(conn, Batch(cluster, symptoms=tuple(found), read_at=now))
         touched = await open_incidents(conn, cluster, found)
     await _rank_all(engine, touched, now)
     return touched
@@ -149,7 +149,8 @@ async def reconcile(
     async with engine.begin() as conn:
         await lock(conn, cluster)
         found = [alert for alert in firing if storable(alert.at, asked)]
-        await record(conn, Batch(cluster, symptoms=tuple(found)))  # as told: an end that is inferred may be taken back
+        # as told: an end that is inferred may be taken back
+        await record(conn, Batch(cluster, symptoms=tuple(found), read_at=asked))
         if fingerprints is not None:
             going_on = await incidents.list_during(conn, cluster, start=asked, end=asked)
             found += gone(fingerprints, going_on, asked=asked)
@@ -225,7 +226,7 @@ async def take_page(engine: AsyncEngine, cluster: str, paged: Paged, *, source: 
             await lock(conn, cluster)
             known = await incidents.list_during(conn, cluster, start=paged.alert.at - REOPENS_WITHIN, end=now)
             alert = as_known(paged.alert, known)
-            await record(conn, Batch(cluster, symptoms=(alert,)))
+            await record(conn, Batch(cluster, symptoms=(alert,), read_at=now))
             touched = await open_incidents(conn, cluster, [alert])
     await _rank_all(engine, touched, now)
     return touched

@@ -15,7 +15,9 @@ from msgspec.structs import replace
 from app import correlate
 from app.collect.alerts import ANSWERS, Alertmanager, Firing, PayloadError, list_firing, parse, parse_listing
 from app.core.findings import Incident, Said
+from app.core.incidents.pagers import Paged
 from app.core.objects.redact import Redactor
+from app.store import reach
 from app.store.database import Database
 from app.store.incidents import list_incidents
 from tests.collect.test_outbound import answering
@@ -68,6 +70,18 @@ async def test_what_fires_no_more_has_ended_and_what_nobody_told_comes_in(databa
         found = await list_incidents(conn, cluster="lab")
     ended = {alert.reason: alert.ended_at for incident in found for alert in incident.alerts}
     assert ended == {"A": None, "B": after(120), "C": None, "D": None, "E": None, "F": None}
+
+
+async def test_a_clock_that_is_ahead_does_not_have_alerts_recorded_up_to_what_is_to_come(database: Database) -> None:
+    ahead = an_alert(after(600), name="A", namespace="ahead")
+    await correlate.take_alerts(database.write, "ahead", [ahead], after(5))
+    async with database.read.connect() as conn:
+        assert await reach.read(conn, "ahead") == {reach.ALERTS: after(5)}
+    await correlate.reconcile(database.write, "ahead", [ahead], fingerprints=None, asked=after(10))
+    page = Paged(replace(ahead, fingerprint="pagerduty:Q1"))
+    await correlate.take_page(database.write, "ahead", page, source="pagerduty", now=after(15))
+    async with database.read.connect() as conn:
+        assert await reach.read(conn, "ahead") == {reach.ALERTS: after(15)}
 
 
 async def test_what_began_after_it_was_asked_has_not_ended(database: Database) -> None:
