@@ -18,6 +18,7 @@ from yarl import URL
 
 from app.collect.openmetrics import BARE
 from app.collect.outbound import Endpoint, EndpointError, Outbound
+from app.core.metrics.lines import UP
 from app.core.model import MetricSeries
 from app.core.objects.redact import Redactor
 from app.core.stale import STALE
@@ -26,8 +27,6 @@ MOST_BYTES = 64 << 20
 """An API server of a large cluster tells some 30 MB, of which a small part is kept."""
 TEXT = "text/plain;version=0.0.4"
 """What is accepted: the older format, which every client library writes."""
-UP = "up"
-"""1 where a target answered, 0 where it did not: as Prometheus calls it."""
 
 _ESCAPE = re.compile(rb"\\(.)")
 

@@ -11,7 +11,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import Batch, MetricSeries, SymptomSource
-from app.store import reach, scope
+from app.core.stale import STALE
+from app.store import measured, reach, scope
 from app.store.database import Database
 from app.store.migrate import config, connect, migrate
 from app.store.record import record
@@ -94,3 +95,19 @@ async def test_an_older_database_is_looked_at_once(database: Database, dsn: str)
     async with database.write.begin() as conn:
         assert await sources(conn) == {name: at for name, at in before.items() if name != "alerts"}
         await conn.execute(text("DELETE FROM recorded"))
+
+
+async def test_metrics_that_are_asked_for_or_scraped_reach_as_far_as_a_target_answered(conn: AsyncConnection) -> None:
+    times = tuple(minutes(number).timestamp() for number in range(4))
+    told = [
+        MetricSeries("up", (), "gauge", times[:2], (1.0, 1.0)),
+        MetricSeries("workqueue_depth", (), "gauge", times[:2], (3.0, 4.0)),
+    ]
+    await measured.record(conn, CLUSTER, told)
+    assert await reach.read(conn, CLUSTER) == {reach.METRICS: minutes(1)}
+    down = [
+        MetricSeries("up", (), "gauge", times[2:], (0.0, 0.0)),
+        MetricSeries("workqueue_depth", (), "gauge", times[3:], (STALE,)),
+    ]
+    await measured.record(conn, CLUSTER, down)
+    assert await reach.read(conn, CLUSTER) == {reach.METRICS: minutes(1)}

@@ -32,6 +32,8 @@ Told = tuple[bool, ...]
 SINCE = ", up since "
 """Stands in the name of every API server that is scraped by ourselves, and in no other's: its start follows."""
 STARTED = "process_start_time_seconds"
+UP = "up"
+"""1 where a target answered, 0 where it did not: as Prometheus calls it."""
 LEVELS = frozenset(metric for family in FAMILIES if family.measure == "level" for metric in family.metrics)
 JOINS = 2
 """A target first scraped more than so many bins after others joined them."""
