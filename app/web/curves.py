@@ -155,7 +155,7 @@ def told(found: Graph, by: Sequence[str]) -> list[shapes.Line]:
         shapes.Line(
             of=dict(zip(by, curve.of, strict=True)) if not curve.others else {},
             others=curve.others,
-            values=[None if isnan(value) else float(f"{value:.6g}") for value in curve.values.tolist()],
+            values=[None if isnan(value) else float(f"{value:.10g}") for value in curve.values.tolist()],
         )
         for curve in found.curves
     ]

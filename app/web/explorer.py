@@ -24,7 +24,7 @@ from app.core.metrics.views import SHIPPED
 from app.core.roles import Role
 from app.core.screen.axis import Axis, Tick, ticks
 from app.core.screen.lanes import Mark
-from app.core.screen.plots import Marker, markers, plot
+from app.core.screen.plots import Marker, markers, plot, remark
 from app.store import lines, surroundings
 from app.store.reach import AUDIT_LOG, METRICS
 from app.store.seen import Seen, read_seen
@@ -142,7 +142,7 @@ async def explore(request: Request) -> Response:
             raise refused
         if answer is None or query is None:
             raise Problem(422, "ask for a metric, or of=calls, of a cluster that is recorded", "metric")
-        return _csv(answer) if asked.format == "csv" else JSONResponse(_json(answer, of=query))
+        return _csv(answer, of=query) if asked.format == "csv" else JSONResponse(_json(answer, of=query))
     title, drawn = question(query, (answer.graph if answer else query).measure) if query else "", None
     if answer and query:
         shown = plot("answer", title, _unit(query), graph=answer.graph, axis=axis, asked=query.measure)
@@ -256,22 +256,24 @@ def _rows(found: Graph) -> tuple[tuple[datetime, tuple[str, ...]], ...]:
 
 
 WARNINGS = "Foreshock-Warnings"
-"""The header of a CSV with what a Prometheus warned of, as JSON in ASCII; without any it is left out."""
+"""The header of a CSV with what is to be known of it, as what a Prometheus warned of, as JSON in ASCII; without any it
+is left out."""
 
 
-def _csv(answer: curves.Answered) -> Response:
+def _csv(answer: curves.Answered, *, of: Asked) -> Response:
     """A row a bin, a column a line; a field that a spreadsheet would take for a formula begins with '.
 
-    A row or a column of words would break what reads the figures: warnings are in a header, and the file's name says
-    that there are some, which a person still sees a week later.
+    A row or a column of words would break what reads the figures: warnings, and that it is a mean where a quantile was
+    asked for, are in a header, and the file's name says that there are some, which a person still sees a week later.
     """
-    found, warnings = answer.graph, answer.warnings
+    found = answer.graph
+    warnings = (*answer.warnings, *filter(None, [remark(found, asked=of.measure)]))
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(["time", *(_harmless(curve.name) for curve in found.curves)])
     for number, at in enumerate(_times(found)):
         values = [curve.values[number] for curve in found.curves]
-        writer.writerow([at.isoformat(), *("" if isnan(value) else f"{value:.6g}" for value in values)])
+        writer.writerow([at.isoformat(), *("" if isnan(value) else f"{value:.10g}" for value in values)])
     name = "lines-with-warnings.csv" if warnings else "lines.csv"
     headers = {"content-disposition": f'attachment; filename="{name}"'}
     if warnings:

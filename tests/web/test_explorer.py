@@ -97,6 +97,11 @@ async def test_a_quantile_of_what_no_buckets_are_stored_is_called_a_mean(site: S
     assert "mean of scheduler_seconds" in page
     assert "no buckets are stored: this is the mean" in page
     assert "0.99 quantile of scheduler_seconds" not in page
+    asked = ASKED | {"metric": "scheduler_seconds", "measure": "quantile", "format": "csv"}
+    async with site.client("viewer") as client:
+        answer = await client.get("/explore", params=asked)
+    assert json.loads(answer.headers["foreshock-warnings"]) == ["no buckets are stored: this is the mean"]
+    assert 'filename="lines-with-warnings.csv"' in answer.headers["content-disposition"]
     assert "0.99 quantile of nothing" in await explored(site, ASKED | {"metric": "nothing", "measure": "quantile"})
 
 
@@ -245,6 +250,17 @@ def asking(site: Site, evaluate: Evaluate) -> Iterator[None]:
 def coded(code: str, *values: float) -> MetricSeries:
     times = tuple(30.0 * number for number in range(len(values)))
     return MetricSeries("", (("code", code), ("job", "apiserver")), "gauge", times, values)
+
+
+async def test_a_time_is_told_to_the_second(site: Site) -> None:
+    """A certificate's end, or when a process started: ten digits."""
+    with asking(site, answering(coded("200", *[1795889017.0] * 9))):
+        async with site.client("responder") as client:
+            rows = (await client.get("/explore", params=PROMQL | {"format": "csv"})).text.split()
+            asked = {"cluster": "shop", "query": PROMQL["promql"], "minus": "30m"}
+            (item,) = (await client.get("/api/v1/promql", params=asked)).json()["items"]
+    assert {row.partition(",")[2] for row in rows[1:]} == {"", "1795889017"}
+    assert {*item["values"]} == {None, 1795889017.0}
 
 
 async def test_a_query_in_promql_is_a_graph_with_changes_csv_and_rest(site: Site) -> None:

@@ -74,11 +74,8 @@ def plot(key: str, title: str, unit: str, *, graph: Graph, axis: Axis, asked: Me
     peak = max((float(np.nanmax(curve.values)) for curve in graph.curves if _known(curve).any()), default=0.0)
     middles = [_at(graph.axis, number + 0.5) for number in range(graph.axis.size)]
     xs = [axis.x(at) for at in middles]
-    remark = ""
-    if asked is Measure.QUANTILE and graph.measure is Measure.MEAN:
-        title, remark = title.replace(", p99", ", mean"), "no buckets are stored: this is the mean"
-    elif graph.bucketless:
-        remark = f"not drawn: {many(graph.bucketless, 'line')} without stored buckets"
+    if _is_mean(graph, asked):
+        title = title.replace(", p99", ", mean")
     return Plot(
         key=key,
         title=title,
@@ -87,8 +84,19 @@ def plot(key: str, title: str, unit: str, *, graph: Graph, axis: Axis, asked: Me
         peak_text=measure(peak, unit),
         traces=tuple(_trace(curve, xs, peak, unit=unit) for curve in graph.curves),
         blind=_blind(graph, axis),
-        remark=remark,
+        remark=remark(graph, asked=asked),
     )
+
+
+def remark(graph: Graph, *, asked: Measure) -> str:
+    """In which way a graph is not what was ``asked`` for; "" where it is."""
+    if _is_mean(graph, asked):
+        return "no buckets are stored: this is the mean"
+    return f"not drawn: {many(graph.bucketless, 'line')} without stored buckets" if graph.bucketless else ""
+
+
+def _is_mean(graph: Graph, asked: Measure) -> bool:
+    return asked is Measure.QUANTILE and graph.measure is Measure.MEAN
 
 
 def _known(curve: Curve) -> Floats:
