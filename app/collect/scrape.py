@@ -29,6 +29,10 @@ TEXT = "text/plain;version=0.0.4"
 """What is accepted: the older format, which every client library writes."""
 
 _ESCAPE = re.compile(rb"\\(.)")
+_BEGINS = re.compile(rb"\s*(?:[#{a-zA-Z_:]|\Z)")
+"""How a text of metrics begins, and no page that asks who is there."""
+_EXEMPLAR = re.compile(rb'[^{]*\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\}[^#]*(?=# \{)')
+"""What stands before an exemplar, as OpenMetrics has behind buckets: it is not asked for, but some write nothing else."""
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -77,6 +81,8 @@ def read(text: bytes, kept: Kept, labels: dict[str, str]) -> dict[Key, tuple[str
     begins = tuple(begin.encode() for begin in kept.begins)
     lines: list[bytes] = []
     sums: dict[Key, float] = defaultdict(float)
+    if not _BEGINS.match(text):
+        raise UnreadableError(f"not Prometheus' text: it begins with {text.strip()[:20].decode('utf-8', 'replace')!r}")
     try:
         for line in text.split(b"\n"):
             name = _name(line)
@@ -115,6 +121,8 @@ def _unescaped(value: bytes) -> str:
 
 
 def _value(line: bytes) -> float:
+    if b"# {" in line and (before := _EXEMPLAR.match(line)):
+        line = before[0]
     told, *_ = line[line.rindex(b"}") + 1 :].split() or [b""]
     return float(told)
 

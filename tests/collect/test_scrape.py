@@ -112,6 +112,25 @@ def test_a_target_with_a_bad_line_is_not_understood(text: bytes) -> None:
         read(text, KEPT, LABELS)
 
 
+def test_a_page_that_asks_who_is_there_is_no_metrics() -> None:
+    """A proxy's, answered with 200: nothing of it would be kept, and nobody would know why."""
+    with pytest.raises(UnreadableError, match="it begins with '<!doctype html>'"):
+        read(b"\n<!doctype html>", KEPT, LABELS)
+    assert read(b"", KEPT, LABELS) == {}
+
+
+def test_a_bucket_counts_without_its_exemplar() -> None:
+    """Of a target that writes OpenMetrics to whoever asks."""
+    text = b"""\
+# TYPE rest_seconds histogram
+rest_seconds_bucket{le="0.1",path="/} # {"} 7 # {trace_id="a"} 0.05 1764345678.0
+rest_seconds_bucket{le="+Inf",path="/} # {"} 9
+# EOF
+"""
+    found = read(text, Kept(summed={"rest_seconds_bucket": ("le",)}), {})
+    assert {dict(labels)["le"]: value for (_, labels), (_, value) in found.items()} == {"0.1": 7.0, "+Inf": 9.0}
+
+
 def test_a_series_that_is_told_no_longer_ends_and_all_do_where_nobody_answers() -> None:
     scraped = Scraped(LABELS, Redactor(b"k" * 32), KEPT)
     first = scraped.take(TEXT, minute(0))
