@@ -32,7 +32,7 @@ _ESCAPE = re.compile(rb"\\(.)")
 _BEGINS = re.compile(rb"\s*(?:[#{a-zA-Z_:]|\Z)")
 """How a text of metrics begins, and no page that asks who is there."""
 _EXEMPLAR = re.compile(rb'[^{]*\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\}[^#]*(?=# \{)')
-"""What stands before an exemplar, as OpenMetrics has behind buckets: it is not asked for, but some write nothing else."""
+"""What stands before an exemplar, as OpenMetrics has behind buckets: not asked for, but some write nothing else."""
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
 
