@@ -60,7 +60,7 @@ async def open_incidents(conn: AsyncConnection, cluster: str, alerts: Iterable[S
         return []
     start, end = min(alert.at for alert in found), max(alert.ended_at or alert.at for alert in found)
     known = await incidents.list_during(conn, cluster, start=start - REOPENS_WITHIN, end=end + FIRES_ON)
-    touched = bundle(found, known, cluster=cluster)
+    touched = await asyncio.to_thread(bundle, found, known, cluster=cluster)  # of thousands it takes a while
     for incident in touched:
         await incidents.save_incident(conn, incident)
     return touched

@@ -76,7 +76,7 @@ def bundle(alerts: Iterable[Symptom], open_incidents: Iterable[Incident], *, clu
         known_alert = _told_before(alert, home)
         incident = _with(_awake(home, alert), known_alert, merged(known_alert, alert) if known_alert else alert)
         incidents[incident.id] = touched[incident.id] = incident
-    return list(touched.values())
+    return [settled(incident) for incident in touched.values()]
 
 
 def _home(alert: Symptom, incidents: Iterable[Incident]) -> Incident | None:
@@ -206,39 +206,50 @@ def _opened(alert: Symptom, cluster: str) -> Incident:
 
 
 def _with(incident: Incident, known: Symptom | None, alert: Symptom) -> Incident:
-    """The incident with an alert, in the place of what was known of it."""
+    """The incident with an alert, in the place of what was known of it; what alerts alone opened is called by all of
+    them, and is about all of them, once no more are added: thousands come at once."""
     alerts = tuple(sorted([*(a for a in incident.alerts if a != known), alert], key=lambda a: (a.at, a.fingerprint)))
-    return settled(replace(incident, alerts=alerts))
+    incident = replace(incident, alerts=alerts)
+    return _timed(incident) if incident.origin is Origin.ALERTS else settled(incident)
 
 
 def settled(incident: Incident) -> Incident:
     """The incident as its alerts make it, and as people said: that counts for more. What has neither stays."""
+    incident = _timed(incident)
     alerts, said = incident.alerts, incident.said
     if alerts:
-        ended = [a.ended_at for a in alerts if a.ended_at]
-        resolved = len(ended) == len(alerts)
-        incident = replace(
-            incident,
-            title=title(alerts),
-            severity=min((a.severity for a in alerts), key=_severity_rank),
-            started_at=min(incident.started_at, alerts[0].at),
-            status="resolved" if resolved else "open",
-            resolved_at=max(ended) if resolved else None,
-            scope=scope(alerts),
-        )
+        worst = min((a.severity for a in alerts), key=_severity_rank)
+        incident = replace(incident, title=title(alerts), severity=worst, scope=scope(alerts))
     return replace(
         incident,
         title=_first(said.title, incident.title),
         severity=_first(said.severity, incident.severity),
-        started_at=_first(said.started_at, incident.started_at),
-        status=_first(said.status, incident.status),
-        resolved_at=said.resolved_at if said.status else incident.resolved_at,
         scope=Scope(
             _first(said.namespaces, incident.scope.namespaces),
             _first(said.workloads, incident.scope.workloads),
             _first(said.nodes, incident.scope.nodes),
             _first(said.control_plane, incident.scope.control_plane),
         ),
+    )
+
+
+def _timed(incident: Incident) -> Incident:
+    """The incident with since when it is, whether it is over, and since when: by these alerts belong to it or not."""
+    alerts, said = incident.alerts, incident.said
+    if alerts:
+        ended = [a.ended_at for a in alerts if a.ended_at]
+        resolved = len(ended) == len(alerts)
+        incident = replace(
+            incident,
+            started_at=min(incident.started_at, alerts[0].at),
+            status="resolved" if resolved else "open",
+            resolved_at=max(ended) if resolved else None,
+        )
+    return replace(
+        incident,
+        started_at=_first(said.started_at, incident.started_at),
+        status=_first(said.status, incident.status),
+        resolved_at=said.resolved_at if said.status else incident.resolved_at,
     )
 
 

@@ -1,9 +1,13 @@
+from collections.abc import Iterable
 from datetime import timedelta
 
 import pytest
 from msgspec.structs import replace
 
+from app.core.findings import Scope
+from app.core.incidents import bundles
 from app.core.incidents.bundles import bundle, scope, title
+from app.core.model import Symptom
 from tests.core.factories import NOON, after, an_alert
 
 
@@ -18,6 +22,23 @@ def test_an_alert_seen_again_changes_nothing() -> None:
     (first,) = bundle([alert], [], cluster="lab")
     (again,) = bundle([alert], [first], cluster="lab")
     assert again == first
+
+
+def test_what_many_alerts_are_about_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A namespace whose thousand pods fail tells a thousand at once."""
+    read = list[int]()
+
+    def counted(alerts: Iterable[Symptom]) -> Scope:
+        told = list(alerts)
+        read.append(len(told))
+        return scope(told)
+
+    monkeypatch.setattr(bundles, "scope", counted)
+    many = [replace(an_alert(NOON), fingerprint=str(number)) for number in range(200)]
+    (incident,) = bundle(many, [], cluster="lab")
+    assert len(incident.alerts) == 200
+    assert incident.scope == scope(many)
+    assert sum(read) < 4 * len(many), "each alert by itself, and all of them once"
 
 
 def test_an_alert_hours_later_is_another_incident() -> None:
