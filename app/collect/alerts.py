@@ -53,6 +53,7 @@ class RawPayload(msgspec.Struct):
     alerts: list[msgspec.Raw]
     version: str = "4"
     groupLabels: dict[str, str] | None = None  # noqa: N815
+    truncatedAlerts: int = 0  # noqa: N815 - those beyond the receiver's max_alerts
 
 
 class PayloadError(ValueError):
@@ -84,6 +85,8 @@ def parse(body: bytes, redactor: Redactor, *, received: datetime) -> tuple[list[
             unusable.append("Grafana's test of a contact point")
         else:
             found.append(_symptom(alert, redactor, group=group, received=received))
+    if payload.truncatedAlerts:
+        unusable.append(f"{payload.truncatedAlerts:,} alerts more that were not sent: set max_alerts: 0")
     return found, unusable
 
 

@@ -109,3 +109,10 @@ def test_a_rule_that_grafana_could_not_evaluate_is_named(alertname: str, reason:
 def test_another_version_is_refused_in_words() -> None:
     with pytest.raises(PayloadError, match="neither"):
         parse(json.dumps({"version": "5", "alerts": []}).encode(), REDACTOR, received=AT)
+
+
+def test_how_many_a_receiver_did_not_send_is_said() -> None:
+    told = json.loads(body(None, alertname="Down")) | {"truncatedAlerts": 31}
+    (found,), left_out = parse(json.dumps(told).encode(), REDACTOR, received=AT)
+    assert found.reason == "Down"
+    assert left_out == ["31 alerts more that were not sent: set max_alerts: 0"]
