@@ -223,6 +223,8 @@ def alert_taker(database: Database) -> TakeAlerts:
             for one in found
             if not partitions.storable(one.at, at)
         ]
+        if lost := [one for one in left_out if one != alerts.A_TEST]:  # an Alertmanager does not read what it is told
+            log.warning("alerts are left out", cluster=cluster, why=lost[:10], alerts=len(lost))
         return Taken([incident.id for incident in incidents], left_out)
 
     return take

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import httpx2
 import pytest
+import structlog
 from msgspec.structs import replace
 
 from app import correlate
@@ -103,10 +104,13 @@ async def test_an_alert_of_an_impossible_time_is_left_out_in_words_and_the_other
     good = payload()["alerts"]
     assert isinstance(odd, list)
     assert isinstance(good, list)
-    answer = await client.post("/intake/alertmanager/lab", json={"version": "4", "alerts": [*odd, *good]})
+    with structlog.testing.capture_logs() as logged:
+        answer = await client.post("/intake/alertmanager/lab", json={"version": "4", "alerts": [*odd, *good]})
     assert answer.status_code == 200
     (said,) = answer.json()["left_out"]
     assert said.startswith("Ancient: startsAt 0492-01-01T00:00:00+00:00 is more than 400 days ago")
+    (line,) = [one for one in logged if one["event"] == "alerts are left out"]
+    assert (line["cluster"], line["why"], line["alerts"]) == ("lab", [said], 1)
     async with database.read.connect() as conn:
         (incident,) = await list_incidents(conn, cluster="lab")
     assert [alert.reason for alert in incident.alerts] == ["KubePodCrashLooping"]

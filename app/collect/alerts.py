@@ -30,6 +30,7 @@ NOT_EVALUATED = {"DatasourceNoData": "has no data", "DatasourceError": "cannot b
 """Alerts that Grafana sends in the place of a rule, which their label ``rulename`` names:
 https://grafana.com/docs/grafana/latest/alerting/fundamentals/alert-rule-evaluation/stale-alert-instances/ ."""
 
+A_TEST = "Grafana's test of a contact point"
 TEST = {"alertname": "TestAlert", "instance": "Grafana"}
 """What Grafana sends to show that a contact point works. It never ends:
 https://github.com/grafana/grafana/blob/v9.0.0/pkg/services/ngalert/notifier/receivers.go (newTestAlert)."""
@@ -82,7 +83,7 @@ def parse(body: bytes, redactor: Redactor, *, received: datetime) -> tuple[list[
             unusable.append(f"alert {number + 1} of {len(payload.alerts)}: {error}")
             continue
         if TEST.items() <= (alert.labels or {}).items():
-            unusable.append("Grafana's test of a contact point")
+            unusable.append(A_TEST)
         else:
             found.append(_symptom(alert, redactor, group=group, received=received))
     if payload.truncatedAlerts:
