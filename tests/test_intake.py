@@ -88,7 +88,7 @@ async def test_an_alert_opens_an_incident_once_and_its_end_resolves_it(
         (b"{}", 400, "alerts"),
         (b"nonsense", 400, "not an Alertmanager"),
         (json.dumps(payload() | {"version": "3"}).encode(), 400, "version"),
-        (b"x" * ((4 << 20) + 1), 413, "4 MiB"),
+        (b"x" * ((12 << 20) + 1), 413, "12 MiB"),
     ],
 )
 async def test_what_cannot_be_taken_is_said(client: httpx2.AsyncClient, body: bytes, status: int, said: str) -> None:

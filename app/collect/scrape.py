@@ -82,7 +82,7 @@ def read(text: bytes, kept: Kept, labels: dict[str, str]) -> dict[Key, tuple[str
     lines: list[bytes] = []
     sums: dict[Key, float] = defaultdict(float)
     if not _BEGINS.match(text):
-        raise UnreadableError(f"not Prometheus' text: it begins with {text.strip()[:20].decode('utf-8', 'replace')!r}")
+        raise UnreadableError("not Prometheus' text, as a page is that asks who is there")
     try:
         for line in text.split(b"\n"):
             name = _name(line)

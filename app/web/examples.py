@@ -384,7 +384,7 @@ REFUSALS = {
     404: "there is no change of this id",
     406: "Accept asks for none of what there is of this: application/json or text/plain or application/x-ndjson",
     408: "the body did not come within 10 s",
-    413: "the body is larger than 1 MiB",
+    413: "the body is too large; the answer says how large it may be",
     415: "send the body as it is, without Content-Encoding",
     422: "from must be before to",
     429: "this credential asks more than it may: try again in 1 s",

@@ -17,8 +17,8 @@ from app.web.requests import read_body
 from app.web.writing import check_sending
 
 LIMIT = 1 << 20
-ALERTS_LIMIT = 4 << 20
-"""Of one group of Alertmanager's, some four thousand alerts: it sends a group whole, and never again after a 413."""
+ALERTS_LIMIT = 12 << 20
+"""Of one group of Alertmanager's, some twelve thousand alerts: it sends a group whole, and never again after a 413."""
 router = APIRouter(
     prefix="/intake",
     dependencies=[Depends(Needs(Role.RESPONDER, limited=True))],

@@ -114,7 +114,7 @@ def test_a_target_with_a_bad_line_is_not_understood(text: bytes) -> None:
 
 def test_a_page_that_asks_who_is_there_is_no_metrics() -> None:
     """A proxy's, answered with 200: nothing of it would be kept, and nobody would know why."""
-    with pytest.raises(UnreadableError, match="it begins with '<!doctype html>'"):
+    with pytest.raises(UnreadableError, match="not Prometheus' text"):
         read(b"\n<!doctype html>", KEPT, LABELS)
     assert read(b"", KEPT, LABELS) == {}
 

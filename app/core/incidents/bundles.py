@@ -7,7 +7,8 @@ namespace, pod, deployment, statefulset, daemonset, job_name, cronjob, container
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from bisect import insort
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import NamedTuple, TypeVar
@@ -64,28 +65,46 @@ def bundle(alerts: Iterable[Symptom], open_incidents: Iterable[Incident], *, clu
     may move; one that starts after the end is another alert. Heartbeats are left out.
     """
     incidents = {incident.id: incident for incident in open_incidents}
-    touched: dict[str, Incident] = {}
     told = [alert for alert in alerts if alert.reason not in HEARTBEATS and alert.severity.lower() != "none"]
+    named = {alert.fingerprint for alert in told}
+    held: dict[str, dict[str, list[Symptom]]] = {name: {} for name in named}
+    for incident in incidents.values():
+        for known in incident.alerts:
+            if known.fingerprint in named:
+                held[known.fingerprint].setdefault(incident.id, []).append(known)
+    touched: dict[str, Incident] = {}
+
+    def put(home: Incident, known: Symptom | None, alert: Symptom) -> None:
+        """The incident has the alert now, in the place of what it held of it."""
+        own = held[alert.fingerprint].setdefault(home.id, [])
+        own[:] = sorted([*(one for one in own if one is not known), alert], key=_place)
+        incidents[home.id] = touched[home.id] = _with(home, known, alert)
+
     for alert in sorted(told, key=lambda a: (a.at, a.fingerprint, a.ended_at is None)):
-        for incident in [*incidents.values()]:
-            for known in incident.alerts:
-                if _fires_anew(alert, known):
-                    ended = _with(incident, known, replace(known, ended_at=alert.at))
-                    incidents[incident.id] = touched[incident.id] = ended
-        home = _home(alert, incidents.values()) or _opened(alert, cluster)
-        known_alert = _told_before(alert, home)
-        incident = _with(_awake(home, alert), known_alert, merged(known_alert, alert) if known_alert else alert)
-        incidents[incident.id] = touched[incident.id] = incident
+        own = held[alert.fingerprint]
+        for number, some in own.items():
+            for known in [one for one in some if _fires_anew(alert, one)]:
+                put(incidents[number], known, replace(known, ended_at=alert.at))
+        home = _home(alert, incidents.values(), own) or _opened(alert, cluster)
+        known_alert = _told_before(alert, own.get(home.id, ()))
+        is_flapping = home.id in own and _flaps(alert, home)
+        put(_awake(home) if is_flapping else home, known_alert, merged(known_alert, alert) if known_alert else alert)
     return [settled(incident) for incident in touched.values()]
 
 
-def _home(alert: Symptom, incidents: Iterable[Incident]) -> Incident | None:
-    """The incident that has the alert, else the one that it is most likely a part of."""
+def _place(alert: Symptom) -> tuple[datetime, str]:
+    return alert.at, alert.fingerprint
+
+
+def _home(alert: Symptom, incidents: Iterable[Incident], own: Mapping[str, Sequence[Symptom]]) -> Incident | None:
+    """The incident that has the alert, else the one that it is most likely a part of; ``own`` are the alerts with its
+    fingerprint of those that have any, by their ids."""
     known = list(incidents)
-    found = [incident for incident in known if _told_before(alert, incident)]
+    holding = [incident for incident in known if incident.id in own] if own else []
+    found = [incident for incident in holding if _told_before(alert, own[incident.id])]
     if found:
-        return next((i for i in found if any(_is_exactly(a, alert) for a in i.alerts)), found[0])
-    flapping = [incident for incident in known if _flaps(alert, incident)]
+        return next((i for i in found if any(_is_exactly(a, alert) for a in own[i.id])), found[0])
+    flapping = [incident for incident in holding if _flaps(alert, incident)]
     if flapping:
         return max(flapping, key=lambda i: i.started_at)
     beginning = _beginning(alert)
@@ -95,13 +114,10 @@ def _home(alert: Symptom, incidents: Iterable[Incident]) -> Incident | None:
 
 
 def _flaps(alert: Symptom, incident: Incident) -> bool:
-    """Whether an alert of the incident fires again shortly after all of it was over."""
+    """Whether an alert that the incident has fires again shortly after all of it was over."""
     over = incident.resolved_at
     return (
-        over is not None
-        and over < alert.at <= over + REOPENS_WITHIN
-        and alert.at - incident.started_at <= REOPENS_FOR
-        and any(known.fingerprint == alert.fingerprint for known in incident.alerts)
+        over is not None and over < alert.at <= over + REOPENS_WITHIN and alert.at - incident.started_at <= REOPENS_FOR
     )
 
 
@@ -120,16 +136,16 @@ def gone(fingerprints: Collection[str], incidents: Iterable[Incident], *, asked:
     ]
 
 
-def _awake(incident: Incident, alert: Symptom) -> Incident:
-    """The incident that a person had resolved, as open as its alerts are, where one fires after that."""
-    if incident.said.status == "resolved" and _flaps(alert, incident):
+def _awake(incident: Incident) -> Incident:
+    """The incident that a person had resolved, as open as its alerts are, for one fires after that."""
+    if incident.said.status == "resolved":
         return replace(incident, said=replace(incident.said, status=None, resolved_at=None))
     return incident
 
 
-def _told_before(alert: Symptom, incident: Incident) -> Symptom | None:
-    """What an incident holds of the alert already."""
-    found = [known for known in incident.alerts if _is_same(known, alert)]
+def _told_before(alert: Symptom, own: Iterable[Symptom]) -> Symptom | None:
+    """What an incident holds of the alert already, among ``own`` with its fingerprint."""
+    found = [known for known in own if _is_same(known, alert)]
     return next((known for known in found if _is_exactly(known, alert)), found[0] if found else None)
 
 
@@ -208,8 +224,9 @@ def _opened(alert: Symptom, cluster: str) -> Incident:
 def _with(incident: Incident, known: Symptom | None, alert: Symptom) -> Incident:
     """The incident with an alert, in the place of what was known of it; what alerts alone opened is called by all of
     them, and is about all of them, once no more are added: thousands come at once."""
-    alerts = tuple(sorted([*(a for a in incident.alerts if a != known), alert], key=lambda a: (a.at, a.fingerprint)))
-    incident = replace(incident, alerts=alerts)
+    alerts = [one for one in incident.alerts if one is not known]
+    insort(alerts, alert, key=_place)
+    incident = replace(incident, alerts=tuple(alerts))
     return _timed(incident) if incident.origin is Origin.ALERTS else settled(incident)
 
 
