@@ -27,7 +27,7 @@ from app.core.incidents.pagers import Paged, as_known
 from app.core.metrics.lines import laid
 from app.core.model import Batch, Change, MetricSeries, Reject, Symptom
 from app.core.ranking.precedents import remembered
-from app.core.ranking.suspected import WINDOW, follow_up, suspected
+from app.core.ranking.suspected import WINDOW, follow_up, still_suspected, suspected
 from app.core.ranking.suspects import rank
 from app.core.signals.calls import axis
 from app.core.signals.collected import RANKED
@@ -178,13 +178,16 @@ LIVELY = 2 * WINDOW
 async def suspect(engine: AsyncEngine, cluster: str, now: datetime) -> Incident | None:
     """Looks whether something turned bad lately that nobody told of; what it saved, mostly None.
 
-    It reads half an hour, of changes those that may be of a write fight, the newest MOST_FOUGHT.
+    It reads half an hour, of changes those that may be of a write fight, the newest MOST_FOUGHT; of metrics, while
+    something is suspected, as long before that began, so that it is still known how it was before.
     """
     start = now - WINDOW
     async with engine.connect() as conn:
+        before = still_suspected(await incidents.list_during(conn, cluster, start=start, end=now))
+        since = max(before.started_at - WINDOW, now - FIRES_ON) if before else start
         made = await changes.read_rewritten(conn, cluster, start, now, least=MIN_WRITES, limit=MOST_FOUGHT)
         called = await calls.read(conn, cluster, start, now)
-        measured = await series.read(conn, cluster, start, now, names=RANKED)
+        measured = await series.read(conn, cluster, min(since, start), now, names=RANKED)
     found = await asyncio.to_thread(_suspected, cluster, made, called, measured=measured, now=now)
     async with engine.begin() as conn:
         await lock(conn, cluster)

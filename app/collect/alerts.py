@@ -17,6 +17,7 @@ import msgspec
 from msgspec import structs
 
 from app.collect.outbound import Endpoint, Outbound, OutboundError
+from app.core.changes.external import AHEAD
 from app.core.model import Symptom, SymptomSource
 from app.core.objects.redact import Redactor
 from app.core.objects.redact_text import clean
@@ -64,7 +65,8 @@ class PayloadError(ValueError):
 def parse(body: bytes, redactor: Redactor, *, received: datetime) -> tuple[list[Symptom], list[str]]:
     """The alerts of one payload, redacted, and why each of the others cannot be used. Raises PayloadError.
 
-    An alert that is resolved and does not say since when ended by ``received`` at the latest. What the payload is
+    An alert that is resolved and does not say since when ended by ``received`` at the latest, and one whose sender's
+    clock is further ahead than AHEAD began then. What the payload is
     grouped by (``group_by`` of its route) is the group of its alerts; without that, all are sent together and it says
     nothing.
     """
@@ -231,14 +233,15 @@ def _symptom(alert: RawAlert, redactor: Redactor, *, group: str, received: datet
     known = dict(labels)
     annotations = alert.annotations or {}
     said = annotations.get("summary") or annotations.get("description") or annotations.get("message")
+    began = alert.startsAt if alert.startsAt <= received + AHEAD else received
     ended = None
     if alert.status == "resolved":
         told = alert.endsAt if alert.endsAt and alert.endsAt.year > NOT_ENDED_YEAR else received
-        ended = max(told, alert.startsAt)
+        ended = max(told if told <= received + AHEAD else received, began)
     return Symptom(
         source=SymptomSource.ALERT,
         reason=_name(known),
-        at=alert.startsAt.replace(microsecond=alert.startsAt.microsecond // 1000 * 1000),  # no list is more exact
+        at=began.replace(microsecond=began.microsecond // 1000 * 1000),  # no list is more exact
         fingerprint=redactor.text(alert.fingerprint) or "|".join(f"{n}={v}" for n, v in labels),
         message=redactor.text(said or ""),
         severity=known.get("severity", ""),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -116,3 +116,16 @@ def test_how_many_a_receiver_did_not_send_is_said() -> None:
     (found,), left_out = parse(json.dumps(told).encode(), REDACTOR, received=AT)
     assert found.reason == "Down"
     assert left_out == ["31 alerts more that were not sent: set max_alerts: 0"]
+
+
+@pytest.mark.parametrize(("ahead", "counts"), [(4, 4), (6, 0), (20 * 60, 0)])
+def test_an_alert_of_a_clock_that_is_far_ahead_began_when_it_was_told(ahead: int, counts: int) -> None:
+    """A few minutes are told as they are: the same alert has one start, each time that it is told."""
+    told = json.loads(body(None, alertname="Down"))
+    told["alerts"][0]["startsAt"] = (AT + timedelta(minutes=ahead)).isoformat()
+    (firing,), _ = parse(json.dumps(told).encode(), REDACTOR, received=AT)
+    assert (firing.at, firing.ended_at) == (AT + timedelta(minutes=counts), None)
+    told["alerts"][0] |= {"status": "resolved", "endsAt": (AT + timedelta(minutes=ahead + 1)).isoformat()}
+    (ended,), _ = parse(json.dumps(told).encode(), REDACTOR, received=AT)
+    assert ended.ended_at is not None
+    assert AT <= ended.at <= ended.ended_at <= AT + timedelta(minutes=5)

@@ -60,7 +60,7 @@ async def test_a_relist_storm_is_suspected(database: Database) -> None:
 
 
 async def test_a_line_of_the_control_plane_that_rose_and_stays_up_is_suspected(database: Database) -> None:
-    times = tuple(NOON.timestamp() + second for second in range(-900, 601, 15))
+    times = tuple(NOON.timestamp() + second for second in range(-900, 5 * 3600, 15))
     told = accumulate(15.0 * (10 if at <= NOON.timestamp() else 200) for at in times)
     labels = (("code", "200"), ("instance", "a:6443"), ("job", "apiserver"), ("resource", "pods"), ("verb", "LIST"))
     measured = MetricSeries("apiserver_request_total", labels, "counter", times, tuple(told))
@@ -72,6 +72,10 @@ async def test_a_line_of_the_control_plane_that_rose_and_stays_up_is_suspected(d
     assert opened.title.startswith("Requests (LIST pods) rose from 10 to 200")
     assert abs((opened.started_at - after(0)).total_seconds()) <= 30
     assert opened.scope.control_plane
+    assert await correlate.suspect(database.write, "busy-plane", after(3 * 3600)) is None, "it is up still"
+    over = await correlate.suspect(database.write, "busy-plane", after(4 * 3600 + 60))
+    assert over is not None
+    assert over.resolved_at is not None, "that is how things stand"
 
 
 async def test_a_cluster_of_which_nothing_is_known_is_well(database: Database) -> None:

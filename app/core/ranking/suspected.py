@@ -80,6 +80,12 @@ def _is_bad(signal: Signal, now: datetime) -> bool:
     )
 
 
+def still_suspected(known: Iterable[Incident]) -> Incident | None:
+    """What was suspected last, and is not over."""
+    before = max((one for one in known if one.status == "suspected"), key=lambda one: one.started_at, default=None)
+    return before if before and before.resolved_at is None else None
+
+
 def follow_up(found: Incident | None, known: Iterable[Incident], *, now: datetime) -> Incident | None:
     """What is to be saved of what is ``found`` now, beside the incidents ``known`` of the last WINDOW; None: nothing.
 
