@@ -121,7 +121,7 @@ async def test_a_prometheus_is_asked_from_where_it_was_asked_last_also_after_a_r
 
 
 async def test_of_a_prometheus_that_is_away_it_is_said_once(lab: Lab) -> None:
-    clock = Clock(sleeps=2)
+    clock = Clock(sleeps=50)  # so that both questions were asked, whichever is quicker
     away = Prometheus(f"http://{free_address()}")
     questions = [Question(NAMES), Question(("http_requests_total",), of_apps=True)]
     pace = replace(clock.pace(), clock=lambda: T0)
