@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from app.core.model import Gap
+from app.core.model import SLOT_SECONDS, Batch, CallCount, CallKey, Gap
 from app.store import incidents
 from app.store.database import sqlalchemy_url
 from app.store.partitions import ensure
@@ -46,9 +46,22 @@ async def fill(dsn: str) -> timedelta:
     return shift
 
 
+async def call(dsn: str, shift: timedelta) -> None:
+    """Checkout sends 40 calls a second in the last minute of the world."""
+    engine = create_async_engine(sqlalchemy_url(dsn), poolclass=NullPool)
+    until = int((world.END + shift).timestamp()) // SLOT_SECONDS * SLOT_SECONDS
+    key = CallKey(
+        "system:serviceaccount:payments:checkout", "", "checkout", "patch", "", "serviceaccounts", "payments", 200
+    )
+    async with engine.begin() as conn:
+        slots = range(until - 60, until, SLOT_SECONDS)
+        await record(conn, Batch(world.CLUSTER, calls=tuple(CallCount(key, at, 200, 400_000) for at in slots)))
+    await engine.dispose()
+
+
 @pytest.fixture(scope="module")
 def site(dsn: str) -> Iterator[Serving]:
-    asyncio.run(fill(dsn))
+    asyncio.run(call(dsn, asyncio.run(fill(dsn))))
     with serving(DATABASE_URL=dsn) as started:
         yield started
 
@@ -103,7 +116,7 @@ def test_every_command_works_and_prints_what_the_page_says(site: Serving, dsn: s
     printed = run(site, dsn, [command for command, _ in told])
     for (command, shown), lines in zip(told, printed, strict=True):
         assert bool(shown) == bool(lines), command
-        titles = [line for line in shown if line.startswith(("TIME", " # ODDS")) or line == "304"]
+        titles = [line for line in shown if line.startswith(("TIME", " # ODDS", "LINE")) or line == "304"]
         assert [line for line in titles if line not in lines] == [], command
         wanted = [kind(line) for line in shown if line.startswith("{")]
         assert [kind(line) for line in lines if line.startswith("{")][: len(wanted)] == wanted, command
@@ -112,7 +125,8 @@ def test_every_command_works_and_prints_what_the_page_says(site: Serving, dsn: s
 def test_every_address_with_a_list_is_a_table_and_lines(site: Serving, dsn: str) -> None:
     """What the page says of text/plain holds for all that it names, over a real connection."""
     token = run(site, dsn, ["foreshock token create --role viewer"])[0][-1].split()[-1]
-    paths = ["changes", "rollouts", "calls?cluster=shop", "incidents", "gaps", "clusters", "what-changed"]
+    paths = ["changes", "rollouts", "calls?cluster=shop", "calls/rates?cluster=shop", "series?cluster=shop&metric=up"]
+    paths += ["annotations", "incidents", "gaps", "clusters", "what-changed"]
     commands = [
         f"curl -s -H 'Authorization: Bearer {token}' -H 'Accept: text/plain' '{site.url}/api/v1/{path}'"
         for path in paths

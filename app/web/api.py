@@ -23,6 +23,7 @@ from app.store.seen import read_seen
 from app.web import answers, examples, params, problems, shapes
 from app.web.accept import NDJSON, TEXT
 from app.web.auth import Needs
+from app.web.change_report import change_report
 from app.web.deps import deps_of
 from app.web.follow import follow
 from app.web.problems import Problem
@@ -75,10 +76,15 @@ async def list_changes(
     )
 
 
-@router.get("/changes/{change_id}", summary="One change and what it began")
+@router.get(
+    "/changes/{change_id}",
+    summary="One change and what it began",
+    responses={200: {"content": {TEXT: {"schema": {"type": "string"}}}}},
+    response_model=answers.OneChange,
+)
 async def read_change(
     change_id: Annotated[str, Path(examples=[examples.CULPRIT.id])], _: Nothing, conn: Conn, request: Request
-) -> answers.OneChange:
+) -> PlainTextResponse | answers.OneChange:
     """404 for an id that is not known, or that is none."""
     try:
         change = await timeline.read_change(conn, change_id)
@@ -92,12 +98,13 @@ async def read_change(
     seen = await read_seen(
         conn, change.resource.cluster, from_at=change.at - timedelta(hours=1), to_at=change.at + timedelta(hours=1)
     )
-    return answers.OneChange(
+    answer = answers.OneChange(
         change=shapes.Change.of(change),
         began=[shapes.Change.of(one) for one in began],
         links=[shapes.Link.model_validate(one) for one in links],
         **answers.context(seen),
     )
+    return PlainTextResponse(change_report(change, answer)) if kind_of(request) == TEXT else answer
 
 
 @router.get("/objects/{cluster}/{api_group}/{kind}/{namespace}/{name:rest}", summary="One object's history")

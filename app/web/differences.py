@@ -18,7 +18,7 @@ MOST = 100
 def difference_report(resource: Resource, answer: answers.Difference, found: Sequence[FieldDiff] | None) -> str:
     """The answer for a terminal: values whole, on lines of their own, everything else in 80 columns."""
     said = answer.model_dump(mode="json", include={"freshness", "gaps"})
-    lines = [plain(f"{resource} in {resource.cluster}", WIDTH).rstrip(), _head(answer), *_fields(found or ())]
+    lines = [plain(f"{resource} in {resource.cluster}", WIDTH).rstrip(), _head(answer), *fields(found or ())]
     if answer.changes:
         newest = "the newest " if len(answer.changes) == MOST else ""
         lines += ["", f"in between, {newest}{many(len(answer.changes), 'change')}:", *map(_change, answer.changes)]
@@ -34,7 +34,8 @@ def _head(answer: answers.Difference) -> str:
     return f"{times}: {differ.replace('one field differ', 'one field differs')}"
 
 
-def _fields(found: Sequence[FieldDiff]) -> Iterator[str]:
+def fields(found: Sequence[FieldDiff]) -> Iterator[str]:
+    """Each field behind an empty line, with its values before (-) and after (+), whole."""
     for hunk in hunks(found):
         yield ""
         yield tame(hunk.path)

@@ -23,6 +23,7 @@ from app.store.audit import Action
 from app.store.incidents import FirstSuspect
 from app.web import answers, marks, shapes, shown
 from app.web.accept import JSON, NDJSON, TEXT
+from app.web.change_report import change_report
 from app.web.deps import Taken
 from app.web.differences import difference_report
 from app.web.representations import as_lines
@@ -195,6 +196,7 @@ _difference = answers.Difference(
     changes=_changes[:1],
     **_around,
 )
+_one_change = answers.OneChange(change=_changes[0], began=[shapes.Change.of(BEGUN)], links=[_ARGO_CD], **_around)
 _one_incident = answers.OneIncident(incident=_incident, **_around)
 _of_incident = answers.Suspects(
     items=_suspects,
@@ -319,7 +321,7 @@ SHAPES: tuple[BaseModel, ...] = (
     answers.Annotations(items=_marks, **_around),
     answers.Changes(items=_changes, next=None, **_around),
     shapes.ToldChanges(items=[shapes.Change.of(TOLD)]),
-    answers.OneChange(change=_changes[0], began=[shapes.Change.of(BEGUN)], links=[_ARGO_CD], **_around),
+    _one_change,
     answers.History(
         resource=_changes[0].resource,
         state={"spec": {"replicas": 3, "template": {"spec": {"containers": [{"name": "app", "image": NEW}]}}}},
@@ -358,6 +360,7 @@ TABLE = what_changed(
 )
 PLAIN = {
     "/api/v1/what-changed": TABLE,
+    "/api/v1/changes/{change_id}": change_report(CULPRIT, _one_change),
     "/api/v1/changes/{change_id}/revert": report(
         CULPRIT, _recipe, tables.seen(answers.Answer(**_around).model_dump(mode="json"))
     ),

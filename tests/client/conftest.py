@@ -11,15 +11,9 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy.ext.asyncio import create_async_engine
-from sqlalchemy.pool import NullPool
 
-from app.core.model import SLOT_SECONDS, Batch, CallCount, CallKey
-from app.store.database import sqlalchemy_url
-from app.store.record import record
-from tests.test_api_examples import fill
+from tests.test_api_examples import call, fill
 from tests.test_cli import FORESHOCK, PATIENCE, environment, foreshock, serving
-from tests.web import world
 
 KUBECTL_FORESHOCK = [sys.executable, "-c", "from app.kubectl import main; main()"]
 
@@ -51,19 +45,6 @@ class Asked:
         done = self.run(*arguments, role=role, **more)
         assert (done.returncode, done.stderr) == (0, ""), done
         return done.stdout
-
-
-async def call(dsn: str, shift: timedelta) -> None:
-    """Checkout sends 40 calls a second in the last minute of the world."""
-    engine = create_async_engine(sqlalchemy_url(dsn), poolclass=NullPool)
-    until = int((world.END + shift).timestamp()) // SLOT_SECONDS * SLOT_SECONDS
-    key = CallKey(
-        "system:serviceaccount:payments:checkout", "", "checkout", "patch", "", "serviceaccounts", "payments", 200
-    )
-    async with engine.begin() as conn:
-        slots = range(until - 60, until, SLOT_SECONDS)
-        await record(conn, Batch(world.CLUSTER, calls=tuple(CallCount(key, at, 200, 400_000) for at in slots)))
-    await engine.dispose()
 
 
 @pytest.fixture(scope="module")

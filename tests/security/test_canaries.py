@@ -276,6 +276,7 @@ async def _addresses(live: Live, client: httpx2.AsyncClient) -> list[tuple[str, 
         "changes?derived=shown&limit=1000",
         "rollouts?limit=1000",
         f"calls?cluster={CLUSTER}&minus=1h&limit=1000",
+        f"calls/rates?cluster={CLUSTER}&by=user,pod,user_agent&most=100",
         "incidents?limit=1000",
         "gaps",
         "clusters",
@@ -295,6 +296,7 @@ async def _addresses(live: Live, client: httpx2.AsyncClient) -> list[tuple[str, 
     asked += [(f"/clusters/{one}/control-plane", "text/html", "viewer") for one in (CLUSTER, "echo")]
     series = f"cluster={CLUSTER}&metric=apiserver_request_total&by=client,password,url&most=100"
     asked += [(f"/api/v1/series?{series}", "*/*", "viewer"), (f"/explore?{series}", "text/html", "viewer")]
+    asked += [(f"/api/v1/series?{series}", "text/plain", "viewer")]
     asked += [(f"/explore?{series}&format=csv", "*/*", "viewer"), ("/metrics", "*/*", "scrape")]
     changes = json.loads((await live.read(client, "/api/v1/changes?derived=shown&limit=1000")).partition(" ")[2])
     objects = set()
@@ -305,6 +307,7 @@ async def _addresses(live: Live, client: httpx2.AsyncClient) -> list[tuple[str, 
         if number % 8 == 0:
             asked += [(f"/{at}", "text/html", "viewer"), (f"/api/v1/{at}/revert?format=text", "*/*", "viewer")]
             asked += [
+                (f"/api/v1/{at}", "text/plain", "viewer"),
                 (f"/api/v1/{at}/after", "*/*", "viewer"),
                 (f"/api/v1/routing?change={change['id']}", "*/*", "viewer"),
             ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html.parser import HTMLParser
+from unicodedata import category
 from urllib.parse import quote
 
 import pytest
@@ -230,3 +231,17 @@ async def test_an_objects_page_is_found_by_any_name(hostile_site: Site) -> None:
     source, found = await markup(hostile_site, str(address))
     assert_harmless(found)
     assert "<img src=x" not in source
+
+
+async def test_no_text_for_a_terminal_steers_it(hostile_site: Site) -> None:
+    paths = (
+        *(f"changes/{world.CULPRIT.id}{rest}" for rest in ("", "/revert", "/after")),
+        *("annotations", "changes", "incidents", f"incidents/{INCIDENT}", f"incidents/{INCIDENT}/suspects"),
+        *("rollouts", "gaps", f"problems?cluster={world.CLUSTER}", "clusters", "what-changed"),
+    )
+    for path in paths:
+        async with hostile_site.client() as client:
+            answer = await client.get(f"/api/v1/{path}", headers={"accept": "text/plain"})
+        assert answer.status_code == 200, answer.text
+        odd = {one for one in answer.text if category(one) in {"Cc", "Cf", "Cs", "Zl", "Zp"}} - {"\n"}
+        assert odd == set(), path

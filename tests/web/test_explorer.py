@@ -80,6 +80,19 @@ async def test_call_rates_are_told_apart_by_whatever_is_asked(site: Site) -> Non
     assert max(filter(None, slow["items"][0]["values"])) == pytest.approx(0.002, rel=0.01)
 
 
+async def test_lines_are_a_table_for_a_terminal(site: Site) -> None:
+    async with site.client() as client:
+        text = (await client.get("/api/v1/series", params=REQUESTS, headers={"Accept": "text/plain"})).text
+    title, *rows = text.splitlines()[1:6]
+    assert title == "LINE                              OVER TIME          LAST    HIGHEST AT"
+    told = (await rest(site, "series", REQUESTS))["items"]
+    assert [row.split()[0] for row in rows] == [one["of"]["verb"] for one in told]
+    highest = [f"{max(filter(None, one['values'])):.3g}/s" for one in told]
+    assert [row.split()[-2] for row in rows] == highest
+    assert "rate by verb, 2026-11-20 13:33:" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
 async def test_a_quantile_and_the_lines_beyond_most(site: Site) -> None:
     metric = "apiserver_request_duration_seconds"
     asked = {"metric": metric, "measure": "quantile", "quantile": "0.5", "by": "verb", "most": "2"}
@@ -287,9 +300,12 @@ async def test_what_prometheus_warns_of_is_said_beside_its_answer(site: Site, li
             page = (await client.get("/explore", params=PROMQL)).text
             told = (await client.get("/explore", params=PROMQL | {"format": "json"})).json()
             answer = (await client.get("/api/v1/promql", params=asked)).json()
+            text = (await client.get("/api/v1/promql", params=asked, headers={"Accept": "text/plain"})).text
     assert "Prometheus warns of this answer" in page
     assert escape(warned) in page
     assert told["warnings"] == answer["warnings"] == [warned]
+    assert f"\nPrometheus warns: {warned}\n" in text
+    assert ("nothing was measured of it then" in text) is (not lines)
     with asking(site, answering(*lines)):
         async with site.client("responder") as client:
             assert "warns of" not in (await client.get("/explore", params=PROMQL)).text

@@ -30,6 +30,9 @@ LISTS = {
     f"incidents/{ID}/suspects": "3 suspects",
     "calls?cluster=shop": "",
     "calls?cluster=shop&by=code&minus=60s": "",
+    "calls/rates?cluster=shop&by=user,code": "3 lines",
+    "series?cluster=shop&metric=up": "no lines",
+    f"annotations?limit=5&{WINDOW}": "7 marks, 2026-11-20 14:",
     "gaps": "1 gap, 2026-11-20 14:01:58 UTC",
     "clusters": "1 cluster",
 }
@@ -76,13 +79,45 @@ async def test_a_table_says_what_the_list_says(site: Site) -> None:
     assert "    40.0      0.0      4.0      2.0\n" in calls
 
 
+async def test_marks_are_text_without_their_markup(site: Site) -> None:
+    marked = await got(site, f"annotations?limit=1000&{WINDOW}", TEXT)
+    lines = marked.text.splitlines()
+    assert lines[1] == "TIME     UNTIL    OF       WHERE            WHAT"
+    told = {line[18:26].strip(): line for line in lines[2:-2]}
+    assert told.keys() == {"change", "incident", "gap"}
+    assert told["incident"].endswith(" incident shop payments    Checkout errors high, open")
+    assert told["gap"].endswith("gap      shop             not seen: Pod, the watch of pods wa…")
+    assert "<" not in marked.text
+    assert "&" not in marked.text
+
+
+async def test_one_change_is_a_text_with_its_fields_and_what_it_began(site: Site) -> None:
+    lines = (await got(site, f"changes/{world.CULPRIT.id}", TEXT)).text.splitlines()
+    assert lines[:4] == [
+        "image of checkout-api: v1.41.0 → v1.42.0",
+        "Deployment payments/checkout-api in shop, 2026-11-20 14:02:27 UTC",
+        "by argocd (system:serviceaccount:argocd:argocd-application-controller), with",
+        "  argocd-application-controller in pod argocd-0, known from audit log",
+    ]
+    field = lines.index("spec.template.spec.containers[app].image")
+    assert lines[field + 1 : field + 3] == [
+        "- registry.example/checkout-api:v1.41.0",
+        "+ registry.example/checkout-api:v1.42.0",
+    ]
+    begun = lines.index("what controllers wrote because of it, of which the first 20 are told:")
+    assert lines[begun + 1].startswith("20 changes, 2026-11-20 14:02:")
+    assert max(map(len, lines)) <= 80
+    assert lines[-2].startswith("recorded up to 2026-11-20 14:0")
+    assert lines[-1] == "not seen 11-20 14:01:58 to 14:02:03: the watch of pods was behind"
+
+
 async def test_an_empty_table_says_so(site: Site) -> None:
     empty = (await got(site, "changes?namespace=nowhere", TEXT)).text.splitlines()
     assert empty[0] == "no changes"
     assert empty[1].startswith("recorded up to")
 
 
-@pytest.mark.parametrize("path", [*LISTS, "what-changed?minus=30m", "series?cluster=shop&metric=up"])
+@pytest.mark.parametrize("path", [*LISTS, "what-changed?minus=30m"])
 async def test_a_list_is_a_line_for_each_item_and_then_the_rest(site: Site, path: str) -> None:
     as_json, as_lines = await got(site, path, JSON), await got(site, path, NDJSON)
     assert as_lines.headers["content-type"] == NDJSON
@@ -100,7 +135,7 @@ async def test_a_list_is_a_line_for_each_item_and_then_the_rest(site: Site, path
         ("changes?follow=1", "text/plain", "application/x-ndjson"),
         ("what-changed", "image/png, text/plain;q=0", "text/plain or application/json or application/x-ndjson"),
         (f"incidents/{ID}", "image/png", "application/json or text/plain"),
-        ("series?cluster=shop&metric=up", "text/plain", "application/json or application/x-ndjson"),
+        (f"changes/{world.CULPRIT.id}", "application/x-ndjson", "application/json or text/plain"),
     ],
 )
 async def test_what_there_is_not_is_refused_in_words(site: Site, path: str, accept: str, there_is: str) -> None:

@@ -1,13 +1,15 @@
-"""Tables of what REST tells beside changes and incidents: problems, what moved, a control plane, the installation."""
+"""Tables of what REST tells beside changes and incidents: problems, what moved, lines, marks, the installation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from html import unescape
 from textwrap import wrap
 
 from app.core.changes.report import WIDTH
 from app.core.phrases import measure, of_unnamed
+from app.core.screen.lines_table import LINES
 from app.core.screen.tables import TABLES, Column, Item, Table
 
 
@@ -23,6 +25,24 @@ def _hurt(after: Item) -> list[str]:
         named = [one["reason"], one["kind"], one["name"], f"x {one['count']}" if one["count"] > 1 else ""]
         lines.append(f"{_at(one['first_at']):%H:%M:%S} {' '.join(filter(None, named))}")
     return lines
+
+
+def _marked(mark: Item) -> str:
+    """What a mark says, which is HTML, as text: without the link at its end."""
+    said = mark["text"].partition("<a ")[0].removesuffix(", ")
+    return unescape(", ".join(filter(None, (mark["title"], said))))
+
+
+def _until(mark: Item) -> str:
+    """When it ended, by the day where that is another one."""
+    if mark["time_end"] is None:
+        return ""
+    begin, end = _at(mark["time"]), _at(mark["time_end"])
+    return f"{end:%H:%M:%S}" if begin.date() == end.date() else f"{end:%m-%d}"
+
+
+def _where(mark: Item) -> str:
+    return " ".join(mark["tags"].split(",")[1:3])
 
 
 def _first_line(panel: Item) -> str:
@@ -109,6 +129,18 @@ ALL: Mapping[str, Table] = {
             Column("AFTER", 8, lambda line: measure(line["after"], line["unit"]), right=True),
         ),
         after=_hurt,
+    ),
+    "Lines": LINES,
+    "Evaluated": LINES,
+    "Annotations": Table(
+        "mark",
+        "time",
+        (
+            Column("UNTIL", 8, _until),
+            Column("OF", 8, lambda mark: mark["tags"].partition(",")[0]),
+            Column("WHERE", 16, _where),
+            Column("WHAT", 0, _marked),
+        ),
     ),
     "ControlPlane": Table(
         "panel",

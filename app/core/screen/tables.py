@@ -31,12 +31,14 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """``time`` is the field that the first column shows, "" where there is none. ``beneath`` is said of an item below
-    its row, ``after`` of the whole answer below all rows. ``more`` are columns that 80 have no room for."""
+    """``time`` is the field that the first column shows, "" where there is none. ``rows`` are an answer's items, with
+    what their columns need of the rest of it. ``beneath`` is said of an item below its row, ``after`` of the whole
+    answer below all rows. ``more`` are columns that 80 have no room for."""
 
     noun: str
     time: str
     columns: tuple[Column, ...]
+    rows: Callable[[Item], Sequence[Item]] = lambda answer: answer["items"]
     beneath: Callable[[Item], Sequence[str]] = lambda _: ()
     after: Callable[[Item], Sequence[str]] = lambda _: ()
     more: tuple[Column, ...] = ()
@@ -49,7 +51,7 @@ def as_text(answer: Item, of: Table) -> str:
 
 def as_wide_text(answer: Item, of: Table) -> str:
     """The same with more columns, each as wide as what stands in it; nothing is cut off."""
-    items: Sequence[Item] = answer["items"]
+    items = of.rows(answer)
     columns = [
         replace(column, width=max(len(text) for text in (column.title, *(tame(column.cell(item)) for item in items))))
         for column in (*_columns(items, of), *of.more)
@@ -71,7 +73,7 @@ def as_row(item: Item, of: Table, *, clusters: bool) -> str:
 
 
 def _lines(answer: Item, of: Table, columns: Sequence[Column]) -> Iterator[str]:
-    items: Sequence[Item] = answer["items"]
+    items = of.rows(answer)
     times = [_time(one[of.time]) for one in items] if of.time else []
     one_day = len({at.date() for at in times}) == 1
     before = len(_when(times[0], one_day=one_day)) + len(VAGUE) if times else 0
