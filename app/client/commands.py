@@ -87,7 +87,7 @@ def changes(
     if following:
         if after:
             raise typer.BadParameter("--after is of pages: --follow begins with the newest")
-        follow(server, output, limit=limit or 20, **wanted)
+        follow(server, output, "changes", limit=limit or 20, **wanted)
     else:
         _print(shown(server, output, "changes", table="Changes", limit=limit, after=after, **wanted))
 

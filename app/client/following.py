@@ -1,4 +1,4 @@
-"""`foreshock changes --follow`: each change as it is recorded, also after the connection was lost."""
+"""`--follow`, of changes and of incidents: each as it comes, also after the connection was lost."""
 
 from __future__ import annotations
 
@@ -11,31 +11,34 @@ from app.client.output import Output, written
 from app.client.server import BusyError, DeniedError, RefusedError, Server
 from app.client.transport import UnreachableError
 from app.core.changes.report import WIDTH, plain
-from app.core.screen.tables import TABLES, as_row, as_title, not_seen
+from app.core.screen.tables import TABLES, Table, as_row, as_title, not_seen
 
 SILENT = 40.0
 """Seconds after which the connection is dead: the server says something every fifteen."""
 AGAIN, LONGEST = 1.0, 30.0
 """Seconds before a connection is tried again, twice as long each time."""
-_CHANGES = TABLES["Changes"]
+_FOLLOWED = {"changes": ("change", TABLES["Changes"]), "incidents": ("incident", TABLES["Incidents"])}
+"""By what is followed, the name of one in its line, and how it is a row."""
 
 
-def follow(server: Server, output: Output, *, limit: int, **wanted: object) -> None:
-    """Prints the newest ``limit`` changes, the oldest first, and then those that are recorded, until it is stopped.
+def follow(server: Server, output: Output, what: str, *, limit: int, **wanted: object) -> None:
+    """Prints the newest ``limit`` of ``what``, one of _FOLLOWED, the oldest first, and then what is new, until it is
+    stopped.
 
     Raises RefusedError where the server will not go on.
     """
+    named, table = _FOLLOWED[what]
     since, pause = None, AGAIN
     several = not wanted.get("cluster")
     if output in (Output.TABLE, Output.WIDE):
-        _print(as_title(_CHANGES, clusters=several).rstrip())
+        _print(as_title(table, clusters=several).rstrip())
     while True:
         try:
-            for line in server.lines("changes", follow=1, limit=limit, since=since, silent=SILENT, **wanted):
+            for line in server.lines(what, follow=1, limit=limit, since=since, silent=SILENT, **wanted):
                 if problem := line.get("problem"):
                     raise _ended(problem)
                 since, pause = line.get("after", since), AGAIN
-                _tell(line, output, several=several)
+                _tell(line, output, named, table, several=several)
             lost = "it ended"
         except UnreachableError as error:
             lost = str(error)
@@ -55,14 +58,14 @@ def _ended(problem: dict[str, Any]) -> RefusedError:
     return DeniedError(detail, status=401) if status == 401 else RefusedError(detail, status=int(status or 0))
 
 
-def _tell(line: dict[str, Any], output: Output, *, several: bool) -> None:
+def _tell(line: dict[str, Any], output: Output, named: str, table: Table, *, several: bool) -> None:
     """Prints one line; a table leaves out how fresh all is, which is told every ten seconds."""
     if output is Output.JSON:
         _print(json.dumps(line, ensure_ascii=False))
     elif output is Output.YAML:
         _print(f"---\n{written(line, output)}".removesuffix("\n"))
-    elif change := line.get("change"):
-        _print(as_row(change, _CHANGES, clusters=several).rstrip())
+    elif one := line.get(named):
+        _print(as_row(one, table, clusters=several).rstrip())
     elif gap := line.get("gap"):
         _print(plain(not_seen(gap, names=several), WIDTH).rstrip())
 

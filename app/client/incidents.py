@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from app.client import completion
+from app.client.following import follow
 from app.client.output import Output, OutputOption, done, shown
 from app.client.reach import Cluster, Program, TheCluster
 from app.client.server import Server
@@ -51,14 +52,21 @@ def add_to(group: typer.Typer, called: Program) -> None:
 def listed(
     server: Server,
     status: Annotated[Status | None, typer.Option(help="Only these; else those open and resolved.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, max=1000, help="How many; 100.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, max=1000, help="How many; 100, or with --follow 20.")] = None,
     after: Annotated[str | None, typer.Option(help="Go on where the page before ended, as it says.")] = None,
+    following: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what becomes of them.")] = False,
     cluster: Cluster = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """List incidents, the newest first, each with what leads its ranking."""
-    asked = {"status": status.value if status else None, "limit": limit, "after": after, "cluster": cluster}
-    print(shown(server, output, "incidents", table="Incidents", **asked), end="")
+    """List incidents, the newest first, each with what leads its ranking; with --follow, the newest last, and then each
+    that is opened, ends or is ranked otherwise."""
+    if following:
+        if after or status:
+            raise typer.BadParameter("--after and --status are of pages: --follow tells of all that are new or change")
+        follow(server, output, "incidents", limit=limit or 20, cluster=cluster)
+    else:
+        asked = {"status": status.value if status else None, "limit": limit, "after": after, "cluster": cluster}
+        print(shown(server, output, "incidents", table="Incidents", **asked), end="")
 
 
 def show(server: Server, incident_id: IncidentId, output: OutputOption = Output.TABLE) -> None:

@@ -52,6 +52,7 @@ class Action(StrEnum):
     DEMO_REPLAYED = "demo replayed"
     DOWNLOADED = "downloaded"
     FOLLOWED = "changes followed"
+    INCIDENTS_FOLLOWED = "incidents followed"
     LOGIN_REFUSED = "login refused"
     CREDENTIAL_REFUSED = "credential refused"
     DENIED = "denied"

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
-from sqlalchemy import Float, Row, ScalarSelect, Select, func, select, true, tuple_, union_all, update
+from sqlalchemy import ColumnElement, Float, Row, ScalarSelect, Select, func, select, true, tuple_, union_all, update
 from sqlalchemy.dialects.postgresql import aggregate_order_by, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -179,6 +179,12 @@ async def read_incident_since_first(
     return _incident(row), msgspec.convert(row.payload, Ranking | None), msgspec.convert(row.first, Ranking | None)
 
 
+async def read_incidents(conn: AsyncConnection, ids: Sequence[str]) -> list[Incident]:
+    """The incidents of these ids, the oldest first. One query."""
+    query = _incidents().where(incidents.c.id.in_(ids)).order_by(incidents.c.started_at, incidents.c.id)
+    return [_incident(row) for row in await conn.execute(query)]
+
+
 async def move_parts(conn: AsyncConnection, incident_id: str, *, into: str) -> None:
     """What was merged into an incident is a part of ``into`` from now on."""
     await conn.execute(update(incidents).where(incidents.c.merged_into == incident_id).values(merged_into=into))
@@ -289,7 +295,18 @@ async def read_standing(conn: AsyncConnection, incident_id: str) -> Standing | N
 
 async def list_standings(conn: AsyncConnection, *, cluster: str | None = None, limit: int = 100) -> list[Standing]:
     """How the newest incidents stand, in the order of list_incidents. One query."""
-    query = _STANDING.where(_CALLED_FOR)
+    return await _standings(conn, _CALLED_FOR, cluster, limit)
+
+
+async def list_followed(conn: AsyncConnection, *, cluster: str | None, limit: int) -> list[Standing]:
+    """As list_standings, with those that were merged into others: who follows is told of that. One query."""
+    return await _standings(conn, incidents.c.status != "suspected", cluster, limit)
+
+
+async def _standings(
+    conn: AsyncConnection, which: ColumnElement[bool], cluster: str | None, limit: int
+) -> list[Standing]:
+    query = _STANDING.where(which)
     if cluster is not None:
         query = query.where(incidents.c.cluster_id == _cluster_id(cluster))
     query = query.order_by(incidents.c.started_at.desc(), incidents.c.id.desc()).limit(limit)

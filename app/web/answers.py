@@ -175,6 +175,13 @@ class FollowedChange(shapes.Shape):
     after: str
 
 
+class FollowedIncident(shapes.Shape):
+    """A line of what is followed: an incident as it stands now. ``after`` is where to go on from."""
+
+    incident: shapes.Incident
+    after: str
+
+
 class FollowedGap(shapes.Shape):
     """A line of what is followed: something that is known as not seen."""
 

@@ -25,7 +25,8 @@ from app.web.accept import NDJSON, TEXT
 from app.web.auth import Needs
 from app.web.change_report import change_report
 from app.web.deps import deps_of
-from app.web.follow import follow
+from app.web.follow_changes import follow_changes
+from app.web.follow_incidents import follow_incidents
 from app.web.problems import Problem
 from app.web.reading import check_whole, narrowed, reading
 from app.web.representations import Negotiated, chosen, kind_of
@@ -64,7 +65,7 @@ async def list_changes(
     asked.check_following()
     if asked.follow:
         chosen(request, (NDJSON,))
-        return await follow(request, wanted, since=asked.since, limit=asked.limit)
+        return await follow_changes(request, wanted, since=asked.since, limit=asked.limit)
     before = params.change_cursor(asked.after)
     async with reading(request) as conn:
         found = await search.find_changes(conn, wanted, before=before, limit=asked.limit, within=search.FURTHER)
@@ -179,16 +180,25 @@ async def list_calls(asked: Annotated[params.CallsAsked, Query()], conn: Conn, r
     )
 
 
-@router.get("/incidents", summary="Incidents, newest first")
-async def list_incidents(asked: Annotated[params.IncidentsPage, Query()], conn: Conn) -> answers.Incidents:
-    """``next`` continues behind the last one."""
+@router.get("/incidents", summary="Incidents, newest first", response_model=answers.Incidents)
+async def list_incidents(
+    request: Request, asked: Annotated[params.IncidentsFollowed, Query()]
+) -> Response | answers.Incidents:
+    """``next`` continues behind the last one. With ``follow`` the answer is application/x-ndjson, and does not end: the
+    newest ``limit``, at most a hundred, the oldest first, and then each of the newest hundred as it stands when it was
+    opened, ended, was merged or corrected, or is ranked otherwise."""
+    asked.check_following()
+    if asked.follow:
+        chosen(request, (NDJSON,))
+        return await follow_incidents(request, asked.cluster, since=asked.since, limit=asked.limit)
     before = params.decode(asked.after) if asked.after is not None else None
-    found = await incidents.list_incidents(
-        conn, cluster=asked.cluster, status=asked.status, before=before, limit=asked.limit
-    )
-    first = await incidents.first_suspects(conn, [incident.id for incident in found])
-    earliest = min((incident.started_at for incident in found), default=None)
-    seen = await read_seen(conn, asked.cluster, from_at=earliest, to_at=None)
+    async with reading(request) as conn:
+        found = await incidents.list_incidents(
+            conn, cluster=asked.cluster, status=asked.status, before=before, limit=asked.limit
+        )
+        first = await incidents.first_suspects(conn, [incident.id for incident in found])
+        earliest = min((incident.started_at for incident in found), default=None)
+        seen = await read_seen(conn, asked.cluster, from_at=earliest, to_at=None)
     return answers.Incidents(
         items=[shapes.Incident.of(incident, first.get(incident.id)) for incident in found],
         next=params.encode(found[-1].started_at, found[-1].id) if len(found) == asked.limit else None,

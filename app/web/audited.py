@@ -30,7 +30,7 @@ from app.web.problems import Problem
 
 MOST = 200
 """Sorts of what is counted within a minute; all others are one."""
-TAKEN_AWAY = frozenset({Action.DOWNLOADED, Action.FOLLOWED})
+TAKEN_AWAY = frozenset({Action.DOWNLOADED, Action.FOLLOWED, Action.INCIDENTS_FOLLOWED})
 """Noted before it begins, for it may last."""
 log = structlog.get_logger()
 
@@ -164,7 +164,7 @@ def _action(scope: Scope, start: Message, *, sent: bool) -> Action | None:
     asks = parse_qs(scope["query_string"].decode("latin-1"))
     in_lines = told.get("content-type", "").startswith(NDJSON)
     if in_lines and "follow" in asks:
-        return Action.FOLLOWED
+        return Action.INCIDENTS_FOLLOWED if scope["path"].endswith("/incidents") else Action.FOLLOWED
     page_by_page = scope["path"].startswith("/api/") and "after" in asks
     is_file = told.get("content-disposition", "").startswith("attachment")
     return Action.DOWNLOADED if is_file or in_lines or page_by_page else None

@@ -83,6 +83,9 @@ Text = Annotated[str, Field(max_length=253), AfterValidator(printable)]
 Limit = Annotated[int, Field(ge=1, le=1000)]
 _CURSOR = r"^[0-9a-f]{1,13}\.([0-9a-f]{1,15}|[1-7][0-9a-f]{15})$"
 SINCE = rf"^[0-9a-f]{{1,10}}(_[0-9a-f]{{1,7}}\.[0-9a-f]{{1,15}}\.[0-9a-f]{{1,7}})*(~{_CURSOR[1:-1]})?$"
+WATCHED = 100
+"""Incidents of which who follows is told what becomes of them: the newest."""
+INCIDENTS_SINCE = rf"^[0-9a-f]{{1,10}}_([0-9a-f]{{8}}){{0,{WATCHED}}}$"
 After = Annotated[
     str | None,
     Field(max_length=64, description="``next`` of the page before"),
@@ -152,10 +155,15 @@ class ChangesFollowed(ChangesPage):
 
     def check_following(self) -> None:
         """Raises Problem where pages and following are mixed."""
-        if self.follow and self.after is not None:
-            raise Problem(422, "after is of pages: what is followed goes on from since", "after")
-        if not self.follow and self.since is not None:
-            raise Problem(422, "since is of what is followed: with follow=1, or after without", "since")
+        _check_following(follow=self.follow, since=self.since, after=self.after)
+
+
+def _check_following(*, follow: bool, since: str | None, **of_pages: str | None) -> None:
+    for name, value in of_pages.items():
+        if follow and value is not None:
+            raise Problem(422, f"{name} is of pages: leave it out with follow, which goes on from since", name)
+    if not follow and since is not None:
+        raise Problem(422, "since is of what is followed: with follow=1, or after without", "since")
 
 
 class RolloutsPage(Window):
@@ -178,6 +186,21 @@ class IncidentsPage(Asked):
     status: str | None = Field(None, pattern="^(open|resolved|suspected|merged)$")
     after: After = None
     limit: Limit = 100
+
+
+class IncidentsFollowed(IncidentsPage):
+    """A page of them; or, with ``follow``, what becomes of them from then on, too."""
+
+    follow: bool = Field(
+        False, description="goes on with each that is opened, ends or is ranked otherwise, a line each"
+    )
+    since: Annotated[str | None, Field(pattern=INCIDENTS_SINCE, max_length=1000)] = Field(
+        None, description="with follow: ``after`` of the last line that was read"
+    )
+
+    def check_following(self) -> None:
+        """Raises Problem where pages and following are mixed."""
+        _check_following(follow=self.follow, since=self.since, after=self.after, status=self.status)
 
 
 class Before(Asked):

@@ -134,9 +134,11 @@ def test_the_command_says_how_much_and_what_was_not_seen(site: Asked, tmp_path: 
 
 
 @contextmanager
-def following(site: Asked, url: str, *options: str) -> Iterator[subprocess.Popen[str]]:
+def following(
+    site: Asked, url: str, *options: str, what: tuple[str, ...] = ("changes",)
+) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        [*FORESHOCK, "changes", "--follow", *options],
+        [*FORESHOCK, *what, "--follow", *options],
         env=environment(**{**site.variables(), "FORESHOCK_URL": url}),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
@@ -187,3 +189,27 @@ def test_what_is_followed_is_a_table_of_80_columns(site: Asked) -> None:
         assert process.stdout is not None
         title = process.stdout.readline()
         assert title == "TIME           NAMESPACE        CHANGE                          WHO\n"
+
+
+def test_incidents_are_followed_too(site: Asked) -> None:
+    with following(site, site.url, "--cluster", "shop", what=("incident", "list")) as process:
+        assert process.stdout is not None
+        title = process.stdout.readline()
+        assert title == "TIME           ID           STATUS    TITLE                 FIRST SUSPECT\n"
+        assert world.incident().id in process.stdout.readline()
+        opened = site.said("incident", "open", "Followed", "-n", "payments", role="responder").strip()
+        site.said("incident", "close", opened, role="responder")
+        statuses: list[str] = []
+        while statuses[-1:] != ["resolved"]:
+            line = process.stdout.readline()
+            assert len(line) <= 81
+            statuses += [line.split()[3]] if opened in line else []
+        assert statuses[0] == "open" or statuses == ["resolved"]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == Exit.INTERRUPTED
+
+
+def test_what_is_of_pages_is_not_of_what_is_followed(site: Asked) -> None:
+    for option in (("--status", "open"), ("--after", "1.1")):
+        refused = site.run("incident", "list", "--follow", *option)
+        assert (refused.returncode, "--follow tells of all" in refused.stderr.replace("\n", " ")) == (2, True)

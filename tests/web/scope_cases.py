@@ -189,6 +189,12 @@ CASES = [
         lambda of: f"/api/v1/incidents?{query(cluster=of.cluster)}",
         shows=SPACES | WHOLES,
     ),
+    get(
+        "/api/v1/incidents",
+        Takes.CLUSTER,
+        lambda of: f"/api/v1/incidents?follow=1&{query(cluster=of.cluster)}",
+        shows=SPACES | WHOLES,
+    ),
     get("/api/v1/incidents/{incident_id}", Takes.INCIDENT, _incident("/api/v1/incidents/{}")),
     get("/api/v1/incidents/{incident_id}/suspects", Takes.INCIDENT, _incident("/api/v1/incidents/{}/suspects")),
     get("/api/v1/annotations", Takes.PLACE, _spaced("/api/v1/annotations")),

@@ -216,13 +216,17 @@ async def taken_away(site: Site, address: str) -> list[str]:
     return [one.about for one in await noted(site, action="downloaded") if one.address == address]
 
 
-async def test_who_follows_changes_is_noted_once(app: Any, site: Site) -> None:
+@pytest.mark.parametrize(
+    ("path", "action"), [("/api/v1/changes", Action.FOLLOWED), ("/api/v1/incidents", Action.INCIDENTS_FOLLOWED)]
+)
+async def test_who_follows_is_noted_once(app: Any, site: Site, path: str, action: Action) -> None:
     app.state.followers.stopping = lambda: True
-    async with client(app, site, "viewer", "192.0.2.12") as viewer:
-        answer = await viewer.get("/api/v1/changes?follow=1")
+    address = "192.0.2.12" if action is Action.FOLLOWED else "192.0.2.14"
+    async with client(app, site, "viewer", address) as viewer:
+        answer = await viewer.get(f"{path}?follow=1")
         assert answer.headers["content-type"].startswith("application/x-ndjson")
-    found = [one for one in await noted(site) if one.address == "192.0.2.12"]
-    assert [(one.action, one.about) for one in found] == [(Action.FOLLOWED, "/api/v1/changes")]
+    found = [one for one in await noted(site) if one.address == address]
+    assert [(one.action, one.about) for one in found] == [(action, path)]
 
 
 async def test_a_denial_names_the_route_and_nothing_that_was_written_into_its_address(app: Any, site: Site) -> None:

@@ -18,7 +18,8 @@ from app.core.model import Batch, Change, Gap
 from app.store import arrivals, sessions, tokens
 from app.store.record import record
 from app.store.tokens import Purpose
-from app.web.follow import Followers, Mark, parse
+from app.web.follow import Followers
+from app.web.follow_changes import Mark, parse
 from app.web.guard import COOKIE
 from app.web.problems import Problem
 from tests.web import world
@@ -40,14 +41,22 @@ class Client:
     """Who follows, over ASGI: reads a line when asked to, and nothing that was not asked for where ``slow``."""
 
     def __init__(
-        self, site: Site, query: str, *, token: str = "", cookie: str = "", slow: bool = False, gzip: bool = False
+        self,
+        site: Site,
+        query: str,
+        *,
+        path: str = CHANGES,
+        token: str = "",
+        cookie: str = "",
+        slow: bool = False,
+        gzip: bool = False,
     ) -> None:
         bearer = f"Bearer {token or site.bearer['viewer']}".encode()
         headers = [(b"cookie", cookie.encode())] if cookie else [(b"authorization", bearer)]
         headers += [(b"accept-encoding", b"gzip")] if gzip else []
         self.scope: Scope = {
             "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET", "scheme": "http",
-            "path": CHANGES, "raw_path": CHANGES.encode(), "query_string": query.encode(), "root_path": "",
+            "path": path, "raw_path": path.encode(), "query_string": query.encode(), "root_path": "",
             "headers": headers, "client": ("127.0.0.1", 1), "server": ("foreshock.test", 80), "state": {},
         }  # fmt: skip
         self.status, self.headers = 0, dict[str, str]()
@@ -86,10 +95,10 @@ class Client:
         return found
 
     async def until_fresh(self) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """The lines of changes up to the next one that says how fresh all is, and that."""
+        """The lines of what is followed up to the next one that says how fresh all is, and that."""
         found = []
         while "freshness" not in (line := await self.line()):
-            found += [line] if "change" in line else []
+            found += [line] if "after" in line else []
         return found, line
 
     async def leave(self) -> None:
@@ -293,7 +302,7 @@ async def test_there_are_only_so_many(site: Site, followers: Followers) -> None:
             refused = await client.get(CHANGES, params={"follow": 1})
         assert refused.status_code == 503
         assert refused.headers["retry-after"] == "30"
-        assert refused.json()["detail"].startswith("2 follow changes here already")
+        assert refused.json()["detail"].startswith("2 follow here already")
     async with following(site, "limit=1") as three:
         await three.until_fresh()
 
