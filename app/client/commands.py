@@ -194,10 +194,14 @@ def exported(
     ] = "-",
     only_namespace: Namespace = None,
     cluster: Cluster = None,
+    output: Annotated[
+        Output, typer.Option("--output", "-o", help="json, an object a line, or yaml, a document each; no table.")
+    ] = Output.JSON,
 ) -> None:
     """Write all of a stretch of time, a JSON object a line; the last line says what was not seen of it."""
     window = _window(from_at, to_at or now().isoformat())
-    export(server, what, str(window["from_"]), str(window["to"]), file=file, namespace=only_namespace, cluster=cluster)
+    of = {"namespace": only_namespace, "cluster": cluster}
+    export(server, what, str(window["from_"]), str(window["to"]), file=file, output=output, **of)
 
 
 def _window(from_at: str | None, to_at: str | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`foreshock export`: all of a stretch of time, a JSON object a line, for a postmortem or for another program."""
+"""`foreshock export`: all of a stretch of time, one after the other, for a postmortem or for another program."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import IO, Any
 
+from app.client.output import Output, line
 from app.client.server import PAGE, Server
 from app.core.phrases import many
 from app.failures import Exit, Expected
@@ -52,13 +53,25 @@ class NotForError(Expected):
 
 
 def export(
-    server: Server, what: Exported, from_at: str, to_at: str, *, file: str, namespace: str | None, cluster: str | None
+    server: Server,
+    what: Exported,
+    from_at: str,
+    to_at: str,
+    *,
+    file: str,
+    output: Output,
+    namespace: str | None,
+    cluster: str | None,
 ) -> None:
-    """Writes everything of [from_at, to_at) to ``file`` ("-": standard output), and says on stderr how much that is.
+    """Writes everything of [from_at, to_at) to ``file`` ("-": standard output), as JSON or YAML, and says on stderr how
+    much that is.
 
-    The last line holds ``from``, ``to``, ``freshness`` and all ``gaps`` of that time. Raises NotForError, NoFileError,
+    The last one holds ``from``, ``to``, ``freshness`` and all ``gaps`` of that time. Raises NotForError, NoFileError,
     IncompleteError and what Server raises.
     """
+    if output not in (Output.JSON, Output.YAML):
+        instead = {Exported.INCIDENTS: "incident list", Exported.CALLS: "who-calls"}.get(what, "changes")
+        raise NotForError(f"--output: an export is for programs, json or yaml; `foreshock {instead}` prints tables")
     if namespace and what is not Exported.CHANGES:
         raise NotForError(f"--namespace: {what} are of a whole cluster")
     window = {"cluster": cluster, "from_": from_at, "to": to_at}
@@ -72,10 +85,10 @@ def export(
             case Exported.CALLS:
                 items = _calls(server, server.only_cluster(cluster), *map(datetime.fromisoformat, (from_at, to_at)))
         for item in items:
-            _write(out, item)
+            out.write(line(item, output))
             count += 1
         gaps, freshness = _gaps(server, window)
-        _write(out, {"from": from_at, "to": to_at, "freshness": freshness, "gaps": gaps})
+        out.write(line({"from": from_at, "to": to_at, "freshness": freshness, "gaps": gaps}, output))
     _summary(what, count, file, freshness, gaps)
 
 
@@ -147,10 +160,6 @@ def _gaps(server: Server, window: Item) -> tuple[list[Item], list[Item]]:
         if earliest < datetime.fromisoformat(window["from_"]):
             return sorted(found.values(), key=lambda gap: str(gap["from_at"])), answer["freshness"]
         until = (earliest + timedelta(microseconds=1)).isoformat()
-
-
-def _write(out: IO[str], item: Item) -> None:
-    out.write(json.dumps(item, ensure_ascii=False) + "\n")
 
 
 @contextmanager

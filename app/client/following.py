@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from typing import Any
 
-from app.client.output import Output, written
+from app.client.output import Output
+from app.client.output import line as as_line
 from app.client.server import BusyError, DeniedError, RefusedError, Server
 from app.client.transport import UnreachableError
 from app.core.changes.report import WIDTH, plain
@@ -60,10 +60,8 @@ def _ended(problem: dict[str, Any]) -> RefusedError:
 
 def _tell(line: dict[str, Any], output: Output, named: str, table: Table, *, several: bool) -> None:
     """Prints one line; a table leaves out how fresh all is, which is told every ten seconds."""
-    if output is Output.JSON:
-        _print(json.dumps(line, ensure_ascii=False))
-    elif output is Output.YAML:
-        _print(f"---\n{written(line, output)}".removesuffix("\n"))
+    if output in (Output.JSON, Output.YAML):
+        _print(as_line(line, output).removesuffix("\n"))
     elif one := line.get(named):
         _print(as_row(one, table, clusters=several).rstrip())
     elif gap := line.get("gap"):

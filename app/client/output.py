@@ -45,6 +45,11 @@ def done(answer: Any, output: Output, line: str) -> str:
     return f"{line}\n" if output in (Output.TABLE, Output.WIDE) else written(answer, output)
 
 
+def line(item: Any, output: Output) -> str:
+    """One of many that come one after the other: an object of JSON in a line, or a document of YAML."""
+    return f"---\n{written(item, output)}" if output is Output.YAML else json.dumps(item, ensure_ascii=False) + "\n"
+
+
 def written(answer: Any, output: Output) -> str:
     """An answer as JSON or YAML."""
     if output is Output.JSON:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
@@ -20,6 +21,7 @@ from app.client import export as exporting
 from app.client import server as serverside
 from app.client.export import Exported, IncompleteError, export
 from app.client.http import Http
+from app.client.output import Output
 from app.client.server import Server
 from app.core.model import SLOT_SECONDS, Batch, CallCount, CallKey, Gap
 from app.failures import Exit
@@ -56,7 +58,7 @@ def ago(**back: float) -> str:
 
 
 def exported(site: Asked, what: Exported, file: Path, *, begin: str, cluster: str | None = None) -> None:
-    export(asking(site), what, begin, ago(), file=str(file), namespace=None, cluster=cluster)
+    export(asking(site), what, begin, ago(), file=str(file), output=Output.JSON, namespace=None, cluster=cluster)
 
 
 def test_every_page_and_every_gap(site: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +104,9 @@ def test_calls_are_asked_for_in_pieces_until_all_fit(
     for page in (1000, 2):
         monkeypatch.setattr(exporting, "PAGE", page)
         file = tmp_path / f"calls-{page}.ndjson"
-        export(asking(site), Exported.CALLS, begin, end, file=str(file), namespace=None, cluster=None)
+        export(
+            asking(site), Exported.CALLS, begin, end, file=str(file), output=Output.JSON, namespace=None, cluster=None
+        )
         items, _ = lines(file)
         assert {who: sum(one["count"] for one in items if one["user"] == who) for who in wanted} == wanted
         assert len({(one["from"], one["to"], one["user"]) for one in items}) == len(items)
@@ -111,7 +115,9 @@ def test_calls_are_asked_for_in_pieces_until_all_fit(
     monkeypatch.setattr(exporting, "PAGE", 1)
     file = tmp_path / "none.ndjson"
     with pytest.raises(IncompleteError, match="more than 1 kinds of calls"):
-        export(asking(site), Exported.CALLS, begin, end, file=str(file), namespace=None, cluster=None)
+        export(
+            asking(site), Exported.CALLS, begin, end, file=str(file), output=Output.JSON, namespace=None, cluster=None
+        )
     assert not list(tmp_path.glob("*none*"))
 
 
@@ -131,6 +137,21 @@ def test_the_command_says_how_much_and_what_was_not_seen(site: Asked, tmp_path: 
     assert (refused.returncode, "calls are of a whole cluster" in refused.stderr) == (2, True)
     nowhere = site.run("export", "changes", "--file", str(tmp_path / "none" / "x"))
     assert (nowhere.returncode, "No such file or directory" in nowhere.stderr) == (Exit.NOT_WRITTEN, True)
+
+
+def test_an_export_is_json_or_yaml_and_no_table(site: Asked) -> None:
+    window = ("--from", (world.START + site.shift).isoformat(), "--to", (world.END + site.shift).isoformat())
+    as_json = [json.loads(line) for line in site.run("export", "changes", *window).stdout.splitlines()]
+    as_yaml = list(yaml.safe_load_all(site.run("export", "changes", *window, "-o", "yaml").stdout))
+    assert len(as_json) > 50
+    assert as_yaml[:-1] == as_json[:-1]
+    assert as_yaml[-1].keys() == as_json[-1].keys()
+    for output, what, instead in (("table", "calls", "who-calls"), ("wide", "incidents", "incident list")):
+        refused = site.run("export", what, "--output", output)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert refused.stderr == (
+            f"foreshock: --output: an export is for programs, json or yaml; `foreshock {instead}` prints tables\n"
+        )
 
 
 @contextmanager
