@@ -44,19 +44,19 @@ class Addresses:
             return IncidentsAsked.model_validate(_named(address)).cluster
 
     async def graph(self, conn: AsyncConnection, address: str) -> str:
-        """What the explorer shows there, as a table; of what a Prometheus would be asked the question alone, as not
-        everybody may ask one."""
+        """What the explorer shows there, as a table; of what a Prometheus would be asked what it is and of when, and no
+        value: not everybody who reads a chat may ask one, and Slack waits for three seconds."""
         with _refusing():
             asked = ExploreAsked.model_validate(_named(address))
             query, axis = asked.query(), asked.axis(self.clock())
             if query is None:
                 raise AddressError("nothing is asked there")
-            if isinstance(query, PromQuery):
-                return query.text
             seen = await read_seen(conn, asked.cluster, from_at=axis.from_at, to_at=axis.to_at)
             cluster = next((one.cluster for one in seen.freshness), None)
             if cluster is None:
                 raise AddressError("no cluster is known")
+            if isinstance(query, PromQuery):
+                return _to_be_asked(cluster, query, axis)
             found = await curves.ask(conn, cluster, query, axis=axis)
         title = f"{cluster}: {question(query, found.measure)}, to {axis.to_at:%Y-%m-%d %H:%M:%S} UTC"
         return graph_table(title, found, unit=unit(query))
@@ -65,6 +65,13 @@ class Addresses:
         """Of a page about a time."""
         with _refusing():
             return Range.model_validate(_named(address)).axis(self.clock())
+
+
+def _to_be_asked(cluster: str, query: PromQuery, axis: Axis) -> str:
+    """The query stands whole in a line of its own, to be copied."""
+    over = "" if axis.from_at.date() == axis.to_at.date() else f"{axis.to_at:%Y-%m-%d} "
+    when = f"{axis.from_at:%Y-%m-%d %H:%M:%S} to {over}{axis.to_at:%H:%M:%S} UTC"
+    return f"{cluster}: what its Prometheus answers, {when}, to\n{query.text}\nthe page asks it, for responders"
 
 
 def _named(address: str) -> dict[str, Any]:

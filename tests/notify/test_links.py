@@ -113,12 +113,13 @@ async def test_a_control_plane_is_shown_with_who_called_then(site: Site, told: W
 async def test_a_graph_is_shown_as_a_table(site: Site, told: Workspace) -> None:
     when = f"from={world.START:%Y-%m-%dT%H:%M:%SZ}&to={world.END:%Y-%m-%dT%H:%M:%SZ}"
     calls = f"{HOST}/explore?of=calls&cluster=shop&by=verb&metric=&{when}"
-    promql = f"{HOST}/explore?of=promql&promql=up%7Bjob%3D%22api%22%7D"
+    promql = f"{HOST}/explore?of=promql&promql=up%7Bjob%3D%22api%22%7D&{when}"
     nothing = f"{HOST}/explore?metric=unheard_of&{when}"
     found = await unfurled(site, told, calls, promql, nothing)
     assert "shop: rate of calls by verb, to 20" in found[calls]
     assert re.search(r"LAST +AT +HIGHEST +AT +OF\\n +[0-9.]+/s  \d\d:\d\d:\d\d", found[calls])
-    assert 'up{job=\\"api\\"}' in found[promql]
+    told_when = f"{world.START:%Y-%m-%d %H:%M:%S} to {world.END:%H:%M:%S} UTC"
+    assert f'shop: what its Prometheus answers, {told_when}, to\\nup{{job=\\"api\\"}}\\nthe page' in found[promql]
     assert "nothing was measured of it then" in found[nothing]
 
 
