@@ -250,9 +250,14 @@ _WITHOUT_VALUES = """
 
 def without_large(most_bytes: int) -> list[ColumnElement[Any]]:
     """The columns of a change, whole, but where the stored diff is larger: of such only the fields are told."""
-    c = tables.changes.c
-    told = case((func.pg_column_size(c.diff) > most_bytes, literal_column(_WITHOUT_VALUES, JSONB)), else_=c.diff)
-    return [one for one in c if one.name != "diff"] + [told.label("diff")]
+    return [one for one in tables.changes.c if one.name != "diff"] + [told_diff(most_bytes)]
+
+
+def told_diff(most_bytes: int) -> ColumnElement[Any]:
+    """The diff of a change, as a column of that name; where it is larger, as stored, its fields alone."""
+    diff = tables.changes.c.diff
+    told = case((func.pg_column_size(diff) > most_bytes, literal_column(_WITHOUT_VALUES, JSONB)), else_=diff)
+    return told.label("diff")
 
 
 async def read_window(

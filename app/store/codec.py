@@ -76,6 +76,11 @@ def int_array(numbers: Iterable[int]) -> str:
     return f"{{{','.join(map(str, numbers))}}}"
 
 
+def id_array(ids: Iterable[str]) -> str:
+    """The same of ids of our own, which have nothing in them that would need quotes."""
+    return f"{{{','.join(ids)}}}"
+
+
 def packed_id(text: str) -> bytes:
     """An audit ID: a UUID as its sixteen bytes behind a zero, what else somebody sent as one as it is."""
     return b"\0" + UUID(text).bytes if _UUID.fullmatch(text) else clean(text).encode()

@@ -46,7 +46,8 @@ OFTEN = {WEEKS: 2, DAYS: 4}
 
 @dataclass(frozen=True, slots=True)
 class Precedent:
-    """An earlier change of an object that a suspect changed, or of the one of its name in another cluster.
+    """An earlier change of an object that a suspect changed, or of the one of its name in another cluster: what it did
+    and when, not who wrote it.
 
     ``incident`` is the title of one that began within HARM after it ("" for none), ``alerted`` whether its cluster ever
     had one, ``said`` what people said of it as a suspect of any incident.
