@@ -10,9 +10,8 @@ Trait = tuple[str, str, str]  # kind, verb, the field's path without names
 
 
 def trait(change: Change) -> Trait:
-    """What sort of change it is: equal for two image bumps of two Deployments."""
-    paths = sorted({_class(diff.path) for diff in change.diffs})
-    return change.resource.kind, change.verb.value, paths[0] if paths else ""
+    """What sort of change it is: equal for two image bumps of two Deployments; of several fields, by the first."""
+    return min(traits(change))
 
 
 def traits(change: Change) -> set[Trait]:

@@ -62,7 +62,8 @@ _CACHES = re.compile(r"redis|memcache|cache\b|cache-|varnish|valkey|dragonfly|ha
 def burdened(change: Change, keys: set[Named], top: Topology, add: Add, hops: float) -> None:
     """Add what the workloads call, and what that calls, as burdened; and who else calls the same. A cache burdens what
     else its clients call."""
-    caches = {key for key in keys if _CACHES.search(key[1])} if not is_cosmetic(change) else set()
+    acts = not is_cosmetic(change)
+    caches = {key for key in keys if _CACHES.search(key[1])} if acts else set()
     users = {client for key in caches for service in top.fronts.get(key, ()) for client in top.clients[service]}
     if users:  # what a cache no longer keeps they ask for where it is kept
         _pass_on(users, caches, top, add, hops + 1)
@@ -73,11 +74,11 @@ def burdened(change: Change, keys: set[Named], top: Topology, add: Add, hops: fl
         for key in keys if change.verb is Verb.CREATE else ():
             if not top.upstream.get(key) and (server := _named_after(key, top)):
                 add(("burdens", *server), hops + 2)
-    if change.verb is not Verb.DELETE and not is_cosmetic(change):  # where more is asked, it may be by whoever is new
+    if change.verb is not Verb.DELETE and acts:  # where more is asked, it may be by whoever is new
         for server in {server for key in keys for server in top.upstream.get(key, ())}:
             add(("asks", *server), hops + 1)
             _write_anew(change, server, keys, top, add, hops)
-    if change.verb is Verb.UPDATE and not is_cosmetic(change) and any(PROXIES.search(name) for _, name in keys):
+    if change.verb is Verb.UPDATE and acts and any(PROXIES.search(name) for _, name in keys):
         _behind_doors(top, add, hops)
 
 

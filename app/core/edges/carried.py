@@ -17,16 +17,19 @@ def without(change: Change, topology: Topology) -> frozenset[Named]:
     A pod that was last told of before an update of what it reads as it starts runs with what was there before, but
     where its container was started again since.
     """
+    if change.verb is not Verb.UPDATE:
+        return frozenset()
     late = (pod for pod, told in _starting_with(change, topology) if told < change.at)
-    return lacking(change, topology.revisions).union(late if change.verb is Verb.UPDATE else ())
+    return lacking(change, topology.revisions).union(late)
 
 
 def nobody_has(change: Change, absent: frozenset[Named], topology: Topology) -> bool:
     """Whether all who say to read what is changed do so as they start, and none has started since. ``absent`` are the
     pods without it."""
     pods = {pod for pod, _ in _starting_with(change, topology)}
-    told = readers(change.resource, topology, told=True)
-    return bool(pods) and pods <= absent and told == read_at_start(change.resource, topology)
+    if not pods or not pods <= absent:
+        return False
+    return readers(change.resource, topology, told=True) == read_at_start(change.resource, topology)
 
 
 def _starting_with(change: Change, topology: Topology) -> Iterator[tuple[Named, datetime]]:

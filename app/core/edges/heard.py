@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from app.core.edges.mechanism import is_inert
 from app.core.edges.topology import Topology
 from app.core.model import Change, FieldDiff, Json
 from app.core.objects.kinds import plural_of
@@ -49,8 +48,8 @@ class Heard:
     _before: Counter[_Sort] = field(default_factory=Counter)
 
     def tell(self, change: Change) -> None:
-        """An edit is heard by those who read its object, where they are few."""
-        for sort in self._readers(change) if not is_inert(change) else ():
+        """An edit on which anybody may act is heard by those who read its object, where they are few."""
+        for sort in self._readers(change):
             last = self._last.setdefault(sort[0], {})
             self._before[sort] += sort in last and change.at - last[sort].at > IN_ONE_GO
             last[sort] = change

@@ -120,6 +120,7 @@ BEFORE_RUNNING = frozenset(
 )
 """What a pod complains of before it runs: where all pods of a rollout did once, it is not that rollout's doing."""
 _LABELS, _ANNOTATIONS = ("metadata", "labels"), ("metadata", "annotations")
+_OWN_METADATA = {_LABELS, _ANNOTATIONS}
 _AUTOSCALER = frozenset({AUTOSCALER, "kube-controller-manager"})
 """Who writes how many pods there are for an autoscaler, by audit log or as a field manager."""
 _NODES_GO = re.compile(
@@ -400,10 +401,10 @@ def _annotations(change: Change) -> list[str]:
 def is_cosmetic(change: Change) -> bool:
     """Whether only labels or annotations of the object itself changed; those of a Namespace and the labels of a
     Node decide much, and some of a ServiceAccount and of a class."""
-    if change.verb is not Verb.UPDATE or any(diff.path and diff.path[0] != "metadata" for diff in change.diffs):
+    if change.verb is not Verb.UPDATE:
         return False
     paths = {diff.path[:2] for diff in change.diffs if diff.path}
-    if not paths or not paths <= {_LABELS, _ANNOTATIONS}:
+    if not paths or not paths <= _OWN_METADATA:
         return False
     if _is_private(change):
         return True

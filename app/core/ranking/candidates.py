@@ -27,7 +27,7 @@ from app.core.ranking.same_edit import installed, nodes_deleted, same_edits
 from app.core.ranking.steering import set_off
 from app.core.ranking.undone import undone
 from app.core.signals.fights import fight_members
-from app.core.traits import Trait, trait, traits
+from app.core.traits import Trait, traits
 
 SAME_EDIT = timedelta(seconds=120)
 """What touches up an object so soon after an edit by the same actor, and does nothing itself, belongs to that edit."""
@@ -136,12 +136,12 @@ def candidates(
         if number in parts or repeats.get(number) in places:
             others[parts.get(number) or repeats[number]].append(change)
             continue
-        mine, rollout = (change.actor.name, change.resource, trait(change)), by_change.get(number)
         inert, cosmetic = (
             topology.ignores(change) or (fits(change) and not topology.heeds(change))
             for fits in (is_inert, is_cosmetic)
         )
         seen.update(sorts := traits(change))
+        mine, rollout = (change.actor.name, change.resource, min(sorts)), by_change.get(number)
         own[mine] += 1
         if acts_by_itself(change.actor.name) and change.verb is not Verb.DELETE:
             own[change.actor.name, change.resource, None] += 1  # of one sort, whichever field it is

@@ -57,6 +57,8 @@ CALLED = WORKLOADS | {"Service", "Ingress", "HTTPRoute"}
 
 def _explains(kind: SignalKind, rule: str, factor: float) -> Rule:
     def explains(case: Case, facts: Facts) -> Evidence | None:
+        if not facts.matches:  # most candidates have none
+            return None
         scored = [
             (case.salience[id(m.signal)] * m.score, m)
             for m in facts.matches

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from operator import itemgetter
 
 from app.core.edges.reach import Reach
@@ -36,10 +36,11 @@ def distance(reached: Reach, entity: Entity) -> float | None:
     """Hops from a change to an entity, or else to what is as good as it."""
     if entity in reached:
         return reached[entity]
-    return min((reached[other] for other in alike(reached, entity)), default=None)
+    others = alike(reached, entity)
+    return min(map(reached.__getitem__, others)) if others else None
 
 
-def alike(reached: Collection[Entity], entity: Entity) -> Iterable[Entity]:
+def alike(reached: Collection[Entity], entity: Entity) -> list[Entity]:
     """Those entities, of ``reached``, that are as good as this one: "*" in one that is about calls matches anything,
     and a ServiceAccount is in the group of its namespace."""
     if entity[0] in ("api", "access", "gained", "asked", "altered", "throttle"):

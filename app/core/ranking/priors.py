@@ -133,7 +133,6 @@ def risk(_case: Case, facts: Facts) -> Evidence | None:
     """How often changes of this sort are what began an incident (triggers: Google SRE Workbook, appendix C)."""
     change = facts.candidate.change
     kind = change.resource.kind
-    words = {step for diff in change.diffs for step in diff.path if isinstance(step, str)}
     if reacts := only_reacts_to(change):
         return say("kind of change", -3.0, reacts)
     if facts.candidate.inert or facts.candidate.cosmetic:
@@ -143,7 +142,7 @@ def risk(_case: Case, facts: Facts) -> Evidence | None:
         return say("kind of change", -0.4, "Its CronJob's schedule made it, with nothing new in it.")
     if change.verb is Verb.CREATE and kind in ADDED and not facts.candidate.set_off and not _is_of_new(facts):
         return say("kind of change", ADDITION, f"The {kind} is new: what was there before did without it.")
-    if kind in WORKLOADS and (told := _of_program(change, words)):
+    if kind in WORKLOADS and (told := _of_program(change)):
         return say("kind of change", *told)
     renewed = kind == "Secret" and _CERTIFICATE.search(change.resource.name) and service_account(facts.candidate.user)
     if renewed and not _speaks_of_certificates(facts):
@@ -154,7 +153,7 @@ def risk(_case: Case, facts: Facts) -> Evidence | None:
         return say("kind of change", LIMITS, f"It changes what others may do ({kind}).")
     if change.verb is Verb.DELETE and kind not in WORKLOADS and not facts.candidate.fleeting:
         return say("kind of change", 0.6, f"It deletes the {kind}.")
-    return _by_field(facts, words)
+    return _by_field(facts)
 
 
 def _speaks_of_certificates(facts: Facts) -> bool:
@@ -170,7 +169,7 @@ def _is_of_new(facts: Facts) -> bool:
     )
 
 
-def _of_program(change: Change, words: set[str]) -> tuple[float, str] | None:
+def _of_program(change: Change) -> tuple[float, str] | None:
     """What a workload's pods run, and with what."""
     if any(map(is_major, change.diffs)):
         return PROGRAM + MAJOR, "It brings a new major version, which may break who used the one before."
@@ -183,14 +182,14 @@ def _of_program(change: Change, words: set[str]) -> tuple[float, str] | None:
         return PROGRAM, "It brings a new image: new programs begin 37 % of incidents."
     if only_restarts(change):
         return AGAIN, "It only has pods made anew, with nothing new in them."
-    if "template" in words:
+    if any("template" in diff.path for diff in change.diffs):
         return TEMPLATE, "It changes the pod template: new configuration begins 31 % of incidents."
     return None
 
 
-def _by_field(facts: Facts, words: set[str]) -> Evidence | None:
+def _by_field(facts: Facts) -> Evidence | None:
     change = facts.candidate.change
-    if change.resource.kind == "Namespace" and "labels" in words:
+    if change.resource.kind == "Namespace" and any("labels" in diff.path for diff in change.diffs):
         return say("kind of change", 0.4, "A namespace's labels decide which policies and webhooks apply to its pods.")
     if any(_ties(diff.path) for diff in change.diffs):
         return say("kind of change", TIES, "It changes a field that ties objects together.")

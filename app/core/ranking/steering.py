@@ -62,9 +62,10 @@ def set_off(ordered: list[Change], top: Topology) -> dict[str, Change]:
                 habits.learn(change)
         if change.at - ordered[0].at >= WARMED_UP:
             own = top.by_account.get(account, set()) if account else set()
-            changed |= dict.fromkeys(_configures(change, top) - own, change)  # its own status tells it nothing
             told |= dict.fromkeys(_tells(change, top), change)
-            heard.tell(change)
+            if not is_inert(change):
+                changed |= dict.fromkeys(_configures(change, top) - own, change)  # its own status tells it nothing
+                heard.tell(change)
         if is_cosmetic(change):
             marks[change.resource] = change
         orders.give(change)
@@ -177,9 +178,9 @@ def _is_operand(change: Change, top: Topology) -> bool:
 
 
 def _configures(change: Change, top: Topology) -> set[Named]:
-    """The workloads that this change rolls out or configures anew."""
+    """The workloads that this change, which is not inert, rolls out or configures anew."""
     resource = change.resource
-    if is_inert(change) or (only_scales(change) and not wakes(change)) or change.verb is Verb.DELETE:
+    if (only_scales(change) and not wakes(change)) or change.verb is Verb.DELETE:
         return set()
     if resource.kind in WORKLOADS:
         return {(resource.namespace or "", resource.name)}

@@ -287,9 +287,9 @@ def _score(
 ) -> tuple[list[Suspect], float]:
     """The first suspects, and the odds of none. ``others`` are the times of rivals that were not read."""
     moves = sorted((c.change.at, c.pods) for c in found if c.pods)
-    adds = {
-        s.room: sorted((c.change.at, c.added) for c in found if c.added and has_pods(c, s.room)) for s in case.signals
-    }
+    adding = [c for c in found if c.added]
+    rooms = {s.room for s in case.signals}
+    adds = {room: sorted((c.change.at, c.added) for c in adding if has_pods(c, room)) for room in rooms}
     # An edit made over and over is one rival, not as many.
     times = sorted([*others.tolist(), *(c.change.at.timestamp() for c in found if not c.routine and not c.unread)])
     before_onset = bisect_right(times, case.onset.high.timestamp())
@@ -337,10 +337,9 @@ def _by_release(scored: list[_Scored]) -> tuple[list[_Scored], dict[str, list[Ch
     kept: list[_Scored] = []
     beside: dict[str, list[Change]] = defaultdict(list)
     for one in scored:
-        candidate = one[1]
-        release = firsts.get(candidate.change.id, candidate.change.id)
-        leader = leaders.setdefault(release, candidate.change.id)
-        if leader == candidate.change.id:
+        candidate, number = one[1], one[1].change.id
+        leader = leaders.setdefault(firsts.get(number, number), number)
+        if leader == number:
             kept.append(one)
         else:
             beside[leader] += [candidate.change, *candidate.also]

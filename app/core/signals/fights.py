@@ -50,6 +50,8 @@ def write_fights(changes: Iterable[Change], *, stands_for: Mapping[int, float] |
     # A create or delete (no path) ends no fight: the field comes back with the next write. Of what is large no values
     # are known. Most fields are written once or twice, and of those no more is looked at.
     written = [(c, diff) for c in changes for diff in c.diffs if diff.path and (diff.old, diff.new) != (None, None)]
+    busy = Counter(change.resource for change, _ in written)
+    written = [(change, diff) for change, diff in written if busy[change.resource] >= MIN_WRITES]
     often = Counter((change.resource, diff.path) for change, diff in written)
     runs: dict[tuple[Resource, Path], list[_Write]] = defaultdict(list)
     seen: dict[tuple[Resource, Path], set[bytes]] = {}
