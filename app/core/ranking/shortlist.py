@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,10 +37,11 @@ EACH = 100
 """Of an object that may be fought over so many writes are read, and up to as many more of a few runs."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Sketches:
     """What is known of changes before they are read, newest first: when (epoch seconds), of which object, by which
-    actor, and whether it is in an alert's namespace, or in none."""
+    actor, and whether it is in an alert's namespace, or in none. Twenty thousand are put in order once: to choose which
+    are read, and to say of the others what is known."""
 
     at: Floats
     object: Ints
@@ -48,6 +50,20 @@ class Sketches:
 
     def __len__(self) -> int:
         return len(self.at)
+
+    @cached_property
+    def by_pair(self) -> Ints:
+        """The places of what one actor wrote to one object together, the newest first."""
+        return np.lexsort((self.actor, self.object))
+
+    @cached_property
+    def fought(self) -> NDArray[np.bool_]:
+        """Which are of objects that were written often enough within a short time to be fought over."""
+        order = np.argsort(self.object, kind="stable")
+        object_, at = self.object[order], self.at[order]
+        last = MIN_WRITES - 1
+        often = (object_[last:] == object_[:-last]) & (at[:-last] - at[last:] <= BOUT)
+        return np.isin(self.object, np.unique(object_[last:][often]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,9 +87,8 @@ ALL_READ = Unread()
 
 def shortlist(rows: Sketches, *, alert: float, most: int, blows: int) -> Ints:
     """The places of those to read, in order: the ``most`` likeliest, and of what may be fights ``blows`` at most."""
-    fought = _fought(rows)
-    fights = _runs(rows, np.flatnonzero(fought))[:blows]
-    others = np.flatnonzero(~fought)
+    fights = _runs(rows, np.flatnonzero(rows.fought))[:blows]
+    others = np.flatnonzero(~rows.fought)
     if len(others) > most:
         best = np.argsort(-_beforehand(rows, alert)[others], kind="stable")[:most]
         others = others[best]
@@ -86,7 +101,7 @@ def unread(rows: Sketches, read: Ints, keys: Ints) -> Unread:
     left[read] = False
     if not left.any():
         return Unread(oldest=float(rows.at[-1]) if len(rows) else None)
-    order = _by_pair(rows)[::-1]  # of each pair the oldest first
+    order = rows.by_pair[::-1]  # of each pair the oldest first
     starts = _starts(rows, order)
     before = np.cumsum(left[order]) - left[order]
     earlier = np.empty(len(rows), dtype=np.int64)
@@ -104,11 +119,10 @@ def unread(rows: Sketches, read: Ints, keys: Ints) -> Unread:
 
 
 def _stands_for(rows: Sketches, read: Ints, keys: Ints) -> dict[int, float]:
-    fought = _fought(rows)
     _, number = np.unique(rows.object, return_inverse=True)
     written = np.bincount(number)
     share = written / np.maximum(1, np.bincount(number[read], minlength=len(written)))
-    blows = fought[read] & (share[number[read]] > 1)
+    blows = rows.fought[read] & (share[number[read]] > 1)
     return dict(zip(keys[blows].tolist(), share[number[read[blows]]].tolist(), strict=True))
 
 
@@ -127,7 +141,7 @@ def _runs(rows: Sketches, blows: Ints) -> Ints:
 
 def _beforehand(rows: Sketches, alert: float) -> Floats:
     """How likely each is before it is read, in log-odds but for a constant."""
-    order = _by_pair(rows)
+    order = rows.by_pair
     begins = np.maximum.accumulate(np.where(_starts(rows, order), np.arange(len(order)), 0))
     newer = np.empty(len(rows))
     newer[order] = np.arange(len(order)) - begins
@@ -137,23 +151,9 @@ def _beforehand(rows: Sketches, alert: float) -> Floats:
     return np.asarray(prior - np.log1p(lag / TAU) - BETWEEN * np.log1p(between) - np.log1p(newer))
 
 
-def _by_pair(rows: Sketches) -> Ints:
-    """The places of what one actor wrote to one object together, the newest first."""
-    return np.lexsort((np.arange(len(rows)), rows.actor, rows.object))
-
-
 def _starts(rows: Sketches, order: Ints) -> NDArray[np.bool_]:
     """Where, in that order (or back), another pair begins."""
     first = np.ones(len(order), dtype=bool)
     object_, actor = rows.object[order], rows.actor[order]
     first[1:] = (object_[1:] != object_[:-1]) | (actor[1:] != actor[:-1])
     return first
-
-
-def _fought(rows: Sketches) -> NDArray[np.bool_]:
-    """Which are of objects that were written often enough within a short time to be fought over."""
-    order = np.lexsort((np.arange(len(rows)), rows.object))
-    object_, at = rows.object[order], rows.at[order]
-    last = MIN_WRITES - 1
-    often = (object_[last:] == object_[:-last]) & (at[:-last] - at[last:] <= BOUT)
-    return np.isin(rows.object, np.unique(object_[last:][often]))
