@@ -43,13 +43,15 @@ class Case:
 class Facts(Struct, frozen=True, gc=False):
     """One candidate with what it explains and how many others came between it and the onset.
 
-    ``keeps`` is what is left of the evidence of time and place where the change was only the occasion (explain.py);
-    ``scope`` whether it touches what the alert names (scoped.py).
+    ``explained`` is how much of the most salient signal it leads to, 0 to 1. ``keeps`` is what is left of the evidence
+    of time and place where the change was only the occasion (explain.py); ``scope`` whether it touches what the alert
+    names (scoped.py).
     """
 
     candidate: Candidate
     matches: tuple[Match, ...]
     between: int
+    explained: float = 0.0
     keeps: float = 1.0
     scope: Evidence | None = None
 

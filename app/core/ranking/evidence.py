@@ -203,12 +203,11 @@ def time_before(case: Case, facts: Facts) -> Evidence | None:
 
 def after_onset(case: Case, facts: Facts) -> Evidence | None:
     """What came after the trouble began did not begin it; less so if it explains a part that began later still."""
-    late = facts.candidate.change.at - case.onset.high
     in_time = before(facts.candidate.change.at, case.onset.high)
     if in_time == 1.0:
         return None
-    explained = max((case.salience.get(id(m.signal), 0.0) * m.score for m in facts.matches), default=0.0)
-    weight = -(1.0 - in_time) * (1.5 + 0.5 * min(1.0, late / TAU_ONSET)) * (1.0 - 0.7 * min(1.0, explained))
+    late = facts.candidate.change.at - case.onset.high
+    weight = -(1.0 - in_time) * (1.5 + 0.5 * min(1.0, late / TAU_ONSET)) * (1.0 - 0.7 * min(1.0, facts.explained))
     return say("after onset", weight, f"It came {seconds(late)} after the onset.")
 
 
@@ -311,8 +310,7 @@ def unexplained(case: Case, facts: Facts) -> Evidence | None:
     """Where much is measured and nothing, or little, of it leads to this change, that is said."""
     if not case.signals:
         return None
-    explained = max((case.salience.get(id(m.signal), 0.0) * m.score for m in facts.matches), default=0.0)
-    weight = -UNEXPLAINED * case.quality * max(0.0, 1.0 - 2.0 * explained)
+    weight = -UNEXPLAINED * case.quality * max(0.0, 1.0 - 2.0 * facts.explained)
     if weight > -0.05:
         return None
     how_much = "Little" if facts.matches else "Nothing"

@@ -303,7 +303,7 @@ def went_well(candidate: Candidate, by: datetime) -> bool:
 
 def before(at: datetime, high: datetime) -> float:
     """How far a change at ``at`` can have come before what had begun by ``high``, 1 to 0."""
-    return 1.0 - min(1.0, max(0.0, (at - high) / CLOCK_SKEW))
+    return 1.0 if at <= high else 1.0 - min(1.0, (at - high) / CLOCK_SKEW)
 
 
 def _common(candidate: Candidate, signal: Signal) -> float:

@@ -31,8 +31,8 @@ def with_pods_made(found: Iterable[Candidate], calls: Calls) -> list[Candidate]:
     more = [0] * len(ordered)
     for user in {key.user for key in creating.keys}:
         made = creating.where(partial(_is_of, user))
-        homes = program(user)
-        acting = [n for n, one in enumerate(ordered) if any(one.reach.get(home, 1.0) < 1.0 for home in homes)]
+        home = next(iter(program(user)), None)
+        acting = [n for n, one in enumerate(ordered) if one.reach.get(home, 1.0) < 1.0] if home else []
         for n, after in zip_longest(acting, acting[1:]):
             until = ordered[after].change.at.timestamp() if after is not None else math.inf
             more[n] += _more(ordered[n].change.at.timestamp(), made, first=int(calls.slot.min()), until=until)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from functools import lru_cache
 from operator import itemgetter
 
 from app.core.edges.reach import Reach
@@ -95,4 +96,9 @@ def _is_called(text: str, name: str) -> bool:
 
 def said(signal: Signal) -> str:
     """What a signal's messages say, without who was refused."""
-    return _CALLER.sub("", signal.text)
+    return _without_caller(signal.text)
+
+
+@lru_cache(maxsize=1_000)  # it is asked for each candidate
+def _without_caller(text: str) -> str:
+    return _CALLER.sub("", text)

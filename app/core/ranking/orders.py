@@ -26,8 +26,9 @@ _SUSPEND = ("spec", "suspend")
 
 def is_order(change: Change) -> bool:
     """Whether an edit says what is to be done: labels, finalizers and a suspension do not."""
-    says = any(diff.path[:1] == ("spec",) and diff.path != _SUSPEND for diff in change.diffs)
-    return is_custom(change.resource) and (says or change.verb is Verb.CREATE)
+    if not is_custom(change.resource):
+        return False
+    return change.verb is Verb.CREATE or any(d.path[:1] == ("spec",) and d.path != _SUSPEND for d in change.diffs)
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 
 from app.core.edges.causes import EXPIRED, TRUST
 from app.core.edges.loglevels import only_quieter
@@ -96,10 +97,10 @@ def plane(case: Case, facts: Facts) -> Evidence | None:
     """What kind of thing breaks what: cluster-wide trouble seldom comes from one namespaced object, and back."""
     change = facts.candidate.change
     kind, namespace = change.resource.kind, change.resource.namespace
-    wide = case.incident.scope.control_plane or not case.incident.scope.namespaces
-    system = bool(set(case.incident.scope.namespaces) & SYSTEM_NAMESPACES)
     if facts.candidate.inert or facts.candidate.cosmetic:
         return None
+    wide = case.incident.scope.control_plane or not case.incident.scope.namespaces
+    system = not SYSTEM_NAMESPACES.isdisjoint(case.incident.scope.namespaces)
     if facts.candidate.apart and is_untied(case, facts):
         return say("plane", APART, f"{change.resource.name} is of an app, and nothing known leads from it to there.")
     if kind in ADMISSION or kind in CLUSTER_ACCESS:
@@ -205,6 +206,14 @@ def _by_field(facts: Facts) -> Evidence | None:
     return None
 
 
+def _is_no_news(facts: Facts) -> bool:
+    """Whether it does nothing, tunes something, or adds a few pods."""
+    change = facts.candidate.change
+    if facts.candidate.cosmetic or facts.candidate.inert or _is_tuned(change) or only_quieter(change):
+        return True
+    return bool(facts.candidate.added) and _is_few_replicas(facts)
+
+
 def _is_few_replicas(facts: Facts) -> bool:
     """Whether only the number of replicas was changed, by a few, and neither to nor from none."""
     change = facts.candidate.change
@@ -231,6 +240,7 @@ def _is_slight(diff: FieldDiff) -> bool:
     return all(one == other or (one != 0 and 0.5 <= other / one <= 2.0) for one, other in amounts)
 
 
+@lru_cache(maxsize=10_000)  # the same few fields are written all the time
 def _ties(path: Path) -> bool:
     """Whether a field says which other objects are meant: by a selector or by name. An object's own labels do not."""
     words = [step for step in path if isinstance(step, str)]
@@ -261,10 +271,7 @@ def novelty(_case: Case, facts: Facts) -> Evidence | None:
     if times >= 2:
         said = f"The same actor wrote it {times} times before in this window."
         return say("routine", -ROUTINE * math.log1p(times), said)
-    change, is_nothing = facts.candidate.change, facts.candidate.cosmetic or facts.candidate.inert
-    adds_few = facts.candidate.added and _is_few_replicas(facts)
-    no_news = is_nothing or _is_tuned(change) or only_quieter(change) or adds_few
-    if alike == 0 and facts.candidate.earlier and not no_news:
+    if alike == 0 and facts.candidate.earlier and not _is_no_news(facts):
         weight = min(NOVEL, USUAL * math.log1p(facts.candidate.earlier))
         return say("novelty", weight, "No change of this sort came before it in this window.")
     if alike >= 3:

@@ -41,8 +41,8 @@ def in_scope(case: Case, facts: Facts) -> Evidence | None:
     return say("scope", found.weight * told * facts.keeps * (0.5 if facts.candidate.inert else 1.0), found.sentence)
 
 
-def touches(case: Case, candidate: Candidate, matches: Sequence[Match]) -> Evidence | None:
-    """The same, whether or not anything acts by the change: ``scope`` of its Facts."""
+def touches(case: Case, candidate: Candidate, matches: Sequence[Match], *, explained: float) -> Evidence | None:
+    """The same, whether or not anything acts by the change: ``scope`` of its Facts; ``explained`` is as there."""
     scope, reached = case.incident.scope, candidate.reach
     if said := _quoted_by_alert(case, candidate):
         return say("scope", QUOTED, f'The alert says "{said}", which this change put in or took away.')
@@ -61,21 +61,16 @@ def touches(case: Case, candidate: Candidate, matches: Sequence[Match]) -> Evide
         own = candidate.change.resource.namespace or candidate.change.resource.name
         return say("scope", 0.4, f"It is in namespace {own}, which the alert names.")
     is_elsewhere = scope.namespaces and not scope.control_plane and candidate.change.resource.namespace
-    if is_elsewhere and _tied(case, matches) < TIED:
+    if is_elsewhere and explained * case.quality < TIED:
         return say("scope", -0.55, "It is in another namespace than the alert, and little measured ties them.")
     return None
 
 
 def is_untied(case: Case, facts: Facts) -> bool:
     """Whether it touches nothing that the alert names, and leads to nothing that turned bad."""
-    if _tied(case, facts.matches) >= UNTIED:
+    if facts.explained * case.quality >= UNTIED:
         return False
     return facts.scope is None or facts.scope.weight < 0
-
-
-def _tied(case: Case, matches: Sequence[Match]) -> float:
-    """How much of what turned bad it leads to."""
-    return max((case.salience.get(id(m.signal), 0.0) * m.score for m in matches), default=0.0) * case.quality
 
 
 def _touches_workload(candidate: Candidate, matches: Sequence[Match], namespace: str, name: str) -> Evidence | None:

@@ -306,7 +306,8 @@ def _score(
     for candidate, matches in zip(found, explained, strict=True):
         between = max(0, before_onset - bisect_right(times, began(candidate, case.onset.high).timestamp()))
         keeps = UNLIKELY if is_occasion(candidate, matches, case.salience) else 1.0
-        facts = Facts(candidate, matches, between, keeps, touches(case, candidate, matches))
+        led = max((case.salience.get(id(match.signal), 0.0) * match.score for match in matches), default=0.0)
+        facts = Facts(candidate, matches, between, led, keeps, touches(case, candidate, matches, explained=led))
         evidence = tuple(e for rule in rules if (e := rule(case, facts)))
         scored.append((sum(e.weight for e in evidence), candidate, evidence))
     scored.sort(key=lambda item: (-item[0], -item[1].change.at.timestamp()))
