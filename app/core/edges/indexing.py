@@ -257,6 +257,8 @@ def _index_workload(top: Topology, resource: Resource, state: State) -> None:
     top.accounts[key] = account
     for word in {key[1], *key[1].split("-")}:
         top.by_word[word].add(key)
+    for word in (key[1], key[1].partition("-")[0]):
+        top.called[word].add(key)
     if not all(part(one, "resources", "limits") for one in spec.get("containers") or []):
         top.unlimited.add(key)
     top.wanted[key] = pods_at_once(state["spec"])

@@ -221,9 +221,10 @@ def acting(resource: Resource, top: Topology) -> set[str]:
     """The users that act on a custom resource: who list or watch its kind; where none is known to, who is called like
     its API group or its kind: backup-operator acts on Backups."""
     found = top.watched.get((resource.api_group, plural_of(resource.api_group, resource.kind)))
-    called = {resource.api_group.partition(".")[0], resource.kind.lower()}
-    named = (key for key in top.accounts if called & {key[1], key[1].partition("-")[0]})
-    return found or {user for key in named for _, user in top.users_of(key)}
+    if found:
+        return found
+    called = (resource.api_group.partition(".")[0], resource.kind.lower())
+    return {user for word in called for key in top.called.get(word, ()) for _, user in top.users_of(key)}
 
 
 def addressed(change: Change, top: Topology) -> set[str]:
@@ -266,5 +267,5 @@ def _account(template: State) -> str:
 def _near(resource: Resource, top: Topology) -> set[str]:
     """The users that may act on it: those, and who runs in a namespace of the API group's name."""
     domain = resource.api_group.partition(".")[0]
-    here = (key for key in top.accounts if domain in (key[0], key[1], key[1].partition("-")[0]))
+    here = (*top.in_namespace.get(domain, ()), *top.called.get(domain, ()))
     return acting(resource, top) | {user for key in here for _, user in top.users_of(key)}

@@ -56,6 +56,8 @@ class Topology:
     accounts: dict[Named, str] = field(default_factory=dict)
     by_word: dict[str, set[Named]] = field(default_factory=lambda: defaultdict(set))
     """By a workload's name, and by each word of it."""
+    called: dict[str, set[Named]] = field(default_factory=lambda: defaultdict(set))
+    """By a workload's name, and by its first word."""
     namespace_labels: dict[str, dict[str, str]] = field(default_factory=dict)
     subjects: dict[tuple[str, str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
     daemon_sets: set[Named] = field(default_factory=set)

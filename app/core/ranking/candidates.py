@@ -140,14 +140,14 @@ def candidates(
             topology.ignores(change) or (fits(change) and not topology.heeds(change))
             for fits in (is_inert, is_cosmetic)
         )
-        seen.update(sorts := traits(change))
+        for sort in (sorts := traits(change)):
+            seen[sort] += 1
         mine, rollout = (change.actor.name, change.resource, min(sorts)), by_change.get(number)
         own[mine] += 1
         if acts_by_itself(change.actor.name) and change.verb is not Verb.DELETE:
             own[change.actor.name, change.resource, None] += 1  # of one sort, whichever field it is
         edited = last.get((change.actor.name, change.resource))
-        absent = without(change, topology)
-        added = pods_added(change, topology)
+        absent, added = without(change, topology), pods_added(change, topology)
         crowds, shares = _crowded(change, added, topology)
         reached = reach(change, topology) | shares
         touches_up = (inert or cosmetic) and own[mine] == 1 and not rollout

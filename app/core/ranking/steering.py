@@ -168,8 +168,7 @@ def _deploys(change: Change, top: Topology) -> bool:
     has its name, as those do by which an operator decides."""
     if not any(diff.path[-1:] == ("image",) for diff in change.diffs) or _is_operand(change, top):
         return False
-    here = change.resource.namespace, change.resource.name
-    return not any((one.namespace, one.name) == here and is_custom(one) for one in top.states)
+    return not top.customs_named.get((change.resource.namespace or "", change.resource.name))
 
 
 def _is_operand(change: Change, top: Topology) -> bool:
