@@ -164,12 +164,20 @@ def _gaps(server: Server, window: Item) -> tuple[list[Item], list[Item]]:
 
 @contextmanager
 def _into(file: str) -> Iterator[IO[str]]:
-    """Standard output, or a file that is there once it is whole, for who writes it alone: it shows a cluster."""
+    """Standard output, or a file that is there once it is whole, for who writes it alone: it shows a cluster.
+
+    What is there and no file (a pipe, /dev/null) is written to, and never replaced: root could. A link stays one.
+    """
     if file == "-":
         yield sys.stdout
         return
     path = Path(file)
     try:
+        if path.exists() and not path.is_file():
+            with path.open("w", encoding="utf-8") as out:
+                yield out
+            return
+        path = path.resolve()
         with tempfile.NamedTemporaryFile(
             "w", dir=path.parent, prefix=f".{path.name}.", encoding="utf-8", delete=False
         ) as out:

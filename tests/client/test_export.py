@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -59,6 +60,20 @@ def ago(**back: float) -> str:
 
 def exported(site: Asked, what: Exported, file: Path, *, begin: str, cluster: str | None = None) -> None:
     export(asking(site), what, begin, ago(), file=str(file), output=Output.JSON, namespace=None, cluster=cluster)
+
+
+def test_what_is_no_file_is_written_to_and_not_replaced(site: Asked, tmp_path: Path) -> None:
+    pipe, file, link = tmp_path / "pipe", tmp_path / "file", tmp_path / "link"
+    os.mkfifo(pipe)
+    reader = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE, text=True)
+    exported(site, Exported.CHANGES, pipe, begin=ago(hours=1))
+    through = reader.communicate(timeout=30)[0]
+    assert pipe.is_fifo()
+    link.symlink_to(file)
+    exported(site, Exported.CHANGES, link, begin=ago(hours=1))
+    assert (link.is_symlink(), len(through.splitlines())) == (True, len(file.read_text().splitlines()))
+    full = site.run("export", "changes", "--from", "1h", "--file", "/dev/full")
+    assert (full.returncode, Path("/dev/full").is_char_device()) == (Exit.NOT_WRITTEN, True)
 
 
 def test_every_page_and_every_gap(site: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
