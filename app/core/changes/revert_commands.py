@@ -1,8 +1,8 @@
 """The command that undoes a change, and the same as a dry run.
 
 Options: https://kubernetes.io/docs/reference/kubectl/generated/ (--dry-run=server of delete, patch, scale, apply,
-cordon, uncordon and rollout undo; edit has none), https://helm.sh/docs/helm/helm_rollback/ and helm_uninstall/ (of
---dry-run Helm 3 takes no value, and Helm 4 needs none).
+cordon, uncordon, taint and rollout undo; edit has none), https://helm.sh/docs/helm/helm_rollback/ and helm_uninstall/
+(of --dry-run Helm 3 takes no value, and Helm 4 needs none).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from app.core.model import Change, DiffSource, Object, Resource, Verb
 from app.core.objects import api_versions, kinds
 from app.core.objects.redact_rules import TAG
 from app.core.objects.revisions import TEMPLATE
+from app.core.objects.taints import words_back
 
 _ROLLED = frozenset(("apps", kind) for kind in ("Deployment", "StatefulSet", "DaemonSet"))
 _SERVER = " --dry-run=server"
@@ -140,6 +141,8 @@ def _put_back(change: Change, known: Known) -> Command:
     if resource.kind == "Node" and paths == {("spec", "unschedulable")}:
         what = "uncordon" if diffs[0].old is None else "cordon"
         return _kubectl(f"kubectl {what} {shlex.quote(resource.name)}")
+    if resource.kind == "Node" and (words := words_back(change)) and not any(map(TAG.search, words)):
+        return _kubectl(f"kubectl taint nodes {shlex.join([resource.name, *words])} --overwrite")
     return _patched(change, known, reason)
 
 

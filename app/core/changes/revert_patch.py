@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from app.core.changes.recipe import Known
 from app.core.changes.revert_since import blind, overlapping
 from app.core.model import Change, FieldDiff, Json, Object, Path, Segment
-from app.core.objects.diff import ORDER, apply, undo
+from app.core.objects.diff import ORDER, apply, diff, undo
 from app.core.objects.normalise import TYPED
 
 _NAMED_LISTS = frozenset({"containers", "initContainers", "env", "volumes", "webhooks"})
@@ -37,7 +37,7 @@ def _state_before(change: Change, known: Known, roots: Collection[Path]) -> Json
         return None
     try:
         before = undo(reversed(change.diffs), known.state)
-        return before if apply(change.diffs, before) == known.state else None
+        return None if diff(apply(change.diffs, before), known.state) else before
     except (KeyError, IndexError):
         return None
 

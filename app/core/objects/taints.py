@@ -41,6 +41,28 @@ def _set(diff: FieldDiff) -> Iterator[dict[str, Any]]:
     yield from (taint for taint in new if isinstance(taint, dict) and taint not in old)
 
 
+def words_back(change: Change) -> list[str]:
+    """What ``kubectl taint`` is told to undo an update of a Node's taints and nothing else, a word a taint; none for
+    any other change. The list itself cannot be put back: what controllers keep in it is not recorded (normalise).
+    https://kubernetes.io/docs/reference/kubectl/generated/kubectl_taint/"""
+    before: dict[tuple[str, str], str] = {}
+    after: dict[tuple[str, str], str] = {}
+    for found in change.diffs:
+        if found.path[:2] != ("spec", "taints") or (found.path[3:] and found.path[3:] != ("value",)):
+            return []
+        known = dict(found.path[2]) if len(found.path) > 3 and isinstance(found.path[2], tuple) else None
+        for taken, side in ((before, found.old), (after, found.new)):
+            for one in [{**known, "value": side}] if known else side if isinstance(side, list) else [side]:
+                if isinstance(one, dict):
+                    taken[str(one.get("key")), str(one.get("effect"))] = str(one.get("value") or "")
+    gone = [f"{key}:{effect}-" for key, effect in after if (key, effect) not in before]
+    return gone + [
+        f"{key}={value}:{effect}" if value else f"{key}:{effect}"
+        for (key, effect), value in before.items()
+        if after.get((key, effect)) != value
+    ]
+
+
 def is_other_taint(change: Change, reason: str, text: str) -> bool:
     """Whether only taints were edited by which the pods that wait for a node, as messages tell, are not kept out: none
     was added, or others than those that the messages name."""

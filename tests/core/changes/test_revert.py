@@ -67,6 +67,30 @@ def test_a_cordon(old: Json, new: Json, verb: str) -> None:
     )
 
 
+KEEP: Json = {"key": "keep", "effect": "NoSchedule"}
+GPU: Json = {"key": "gpu", "value": "a", "effect": "NoExecute"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ([KEEP], [GPU, KEEP], "gpu:NoExecute-"),
+        ([KEEP, GPU], [KEEP], "gpu=a:NoExecute"),
+        ([KEEP], None, "keep:NoSchedule"),
+        (None, [GPU], "gpu:NoExecute-"),
+        ([GPU], [{**GPU, "value": "b"}], "gpu=a:NoExecute"),  # type: ignore[dict-item]
+        ([KEEP], [GPU], "gpu:NoExecute- keep:NoSchedule"),
+    ],
+)
+def test_a_taint_is_put_back_alone_for_the_list_holds_others_that_are_not_recorded(
+    old: Json, new: Json, words: str
+) -> None:
+    sides = [{"spec": {"taints": taints}} if taints else {"spec": {}} for taints in (old, new)]
+    told = revert_recipe(changed("Node", *sides), now(sides[1], a_resource("Node")))  # type: ignore[arg-type]
+    assert told.command == f"kubectl taint nodes web {words} --overwrite"
+    assert told.dry_run == f"{told.command} --dry-run=server"
+
+
 @pytest.mark.parametrize(
     ("kind", "old", "new"),
     [

@@ -115,3 +115,13 @@ def test_an_order_that_was_altered_is_undone_when_it_is_the_old_one_again() -> N
     turned = changed("CronJob", begun_by("a", "b"), begun_by("b", "a"))
     assert revert_recipe(turned, now(begun_by("b", "a"))).command.startswith("kubectl patch")
     assert "nothing is left to undo" in revert_recipe(turned, now(begun_by("a", "b"))).warning
+
+
+def test_a_port_that_got_another_number_is_patched_back_wherever_it_stands() -> None:
+    old: Object = {"spec": {"ports": [{"name": "http", "port": 80}, {"name": "dns", "port": 53}]}}
+    new: Object = {"spec": {"ports": [{"name": "http", "port": 8080}, {"name": "dns", "port": 53}]}}
+    recipe = revert_recipe(changed("Service", old, new), now(new))
+    assert recipe.command.startswith("kubectl patch")
+    assert patch_of(recipe.command)[1] == {
+        "spec": {"ports": [{"name": "dns", "port": 53}, {"name": "http", "port": 80}]}
+    }
