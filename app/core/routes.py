@@ -47,7 +47,9 @@ class Quiet(Struct, frozen=True, forbid_unknown_fields=True, rename={"begins": "
         if not inside:
             return None
         day = here.date() + timedelta(days=1 if over_midnight and clock >= begins else 0)
-        return datetime.combine(day, ends, tzinfo=here.tzinfo).astimezone(now.tzinfo)
+        end = datetime.combine(day, ends, tzinfo=here.tzinfo)
+        first, second = (end.replace(fold=fold).astimezone(now.tzinfo) for fold in (0, 1))
+        return first if first > now else second  # where clocks go back, an hour comes twice
 
 
 class Route(Struct, frozen=True, forbid_unknown_fields=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -16,6 +17,16 @@ class RoutesError(Expected):
     """The file of routes cannot be used; the message says where and why."""
 
 
+_HINTS = {
+    r"\.quiet\.(?:from|to)`": ': a time of day, in quotes, like "22:00"',
+    r"\.labels\[": ": values of labels are text, in quotes where they look like a number",
+    r"\.channel`": ": the ID at the end of a channel's details, like C0123456789",
+    r"\.zone`": ": a zone like Europe/Berlin",
+    r"Expected `object`, got `null`\Z": ": the file is empty; routes: [] tells nobody",
+}
+"""What to do, by where a mistake is: YAML takes 22:00 for a number (sexagesimal, YAML 1.1), and people names for IDs."""
+
+
 def read(path: Path) -> Routes:
     """The routes of a file. Raises RoutesError."""
     try:
@@ -26,5 +37,7 @@ def read(path: Path) -> Routes:
     except ZoneInfoNotFoundError as error:
         raise RoutesError(f"{path}: {error.args[0]}: name a zone like Europe/Berlin") from None
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:  # msgspec's errors are ValueErrors
-        raise RoutesError(f"{path}: {told(error)}") from None
+        said = told(error)
+        hints = (hint for at, hint in _HINTS.items() if re.search(at, said))
+        raise RoutesError(f"{path}: {said}{next(hints, '')}") from None
     return found

@@ -70,6 +70,12 @@ def test_quiet_hours_end_by_the_clock_of_their_zone(quiet: Quiet, at: str, ends:
     assert found is None or found.utcoffset() == timedelta(0)
 
 
+def test_where_clocks_go_back_quiet_hours_end_in_time_to_come() -> None:
+    quiet = Quiet("22:00", "02:30", "Europe/Berlin")
+    first, second = datetime(2026, 10, 25, 0, 10, tzinfo=UTC), datetime(2026, 10, 25, 1, 10, tzinfo=UTC)
+    assert [quiet.until(at) for at in (first, second)] == [at.replace(minute=30) for at in (first, second)]
+
+
 @pytest.mark.parametrize(
     ("rule", "tells"),
     [

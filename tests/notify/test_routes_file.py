@@ -22,6 +22,10 @@ def test_the_file_that_is_shipped_can_be_read() -> None:
     [
         ("routes: [{channel: general}]", r"\$\.routes\[0\]\.channel"),
         ("routes: [{channel: C0123456789, quiet: {from: '20:00', to: '08:00', zone: Europe/Nowhere}}]", "Nowhere"),
+        ("routes: [{channel: C0123456789, quiet: {from: 22:00, to: 08:00}}]", 'in quotes, like "22:00"'),
+        ("routes: [{channel: '#ops'}]", "like C0123456789"),
+        ("routes: [{channel: C0123456789, labels: {tier: 1}}]", "in quotes where"),
+        ("", "the file is empty; routes: \\[\\] tells nobody"),
         ("rules: []", "unknown field `rules`"),
         ("routes: [", "line 1"),
         ("- 1", "object"),
