@@ -24,7 +24,7 @@ _HINTS = {
     r"\.zone`": ": a zone like Europe/Berlin",
     r"Expected `object`, got `null`\Z": ": the file is empty; routes: [] tells nobody",
 }
-"""What to do, by where a mistake is: YAML takes 22:00 for a number (sexagesimal, YAML 1.1), and people names for IDs."""
+"""What to do, by where a mistake is: to YAML 1.1 an unquoted 22:00 is a number, and people write names for IDs."""
 
 
 def read(path: Path) -> Routes:

@@ -152,7 +152,12 @@ class Redactor(TextRedactor):
         listed = obj.get("items")
         if kind.endswith("List") and isinstance(listed, list):
             inner = kind[: -len("List")]
-            items: Json = [self._object(api_group, inner, i) if isinstance(i, dict) else UNREADABLE for i in listed]
+            items: Json = [
+                (self._object(api_group, inner, i) if inner else self._document(i, "", 1))
+                if isinstance(i, dict)
+                else UNREADABLE
+                for i in listed
+            ]
             return {**{k: self._walk(v, k, 1) for k, v in obj.items() if k != "items"}, "items": items}
         secret = kind == "Secret" and api_group == ""
         metadata_only = not secret and self.is_closed(api_group, kind)
@@ -260,6 +265,8 @@ class Redactor(TextRedactor):
         return self.fingerprint(value) if rules.is_secret_file(key) else self._leaf(str(value), key, depth)
 
     def _dict(self, value: Object, depth: int, *, closed: bool, by_key: Callable[[str], bool]) -> Object:
+        if by_key is not _never and value.get("kind") == "Secret" and ("data" in value or "stringData" in value):
+            return self._object("", "Secret", value)  # one that stands in a list, or in what makes it
         out: Object = {}
         plain = not closed and by_key is not _never
         counts = plain and self._names is None

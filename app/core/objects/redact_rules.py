@@ -103,7 +103,19 @@ _TAILS = frozenset(
             "scopes",
             "label",
         ),
-        *("requests", "webhook", "proxy", "service", "sync", "refresh", "injection", "inject", "backend", "strategy"),
+        *(
+            "requests",
+            "stdin",
+            "webhook",
+            "proxy",
+            "service",
+            "sync",
+            "refresh",
+            "injection",
+            "inject",
+            "backend",
+            "strategy",
+        ),
     }
 )
 """Last words that make a name say something *about* a secret: tokenTTL, secretName, AUTH_MODE, passwordPolicy."""
@@ -180,7 +192,10 @@ def _weight(key: str) -> int:
     return 1 if not tail and any(word in _WEAK for word in words) else 0
 
 
-_STUCK = re.compile(r"(?:password|passwd|secretkey|apikey|accesskey|privatekey|authtoken|accesstoken|credentials?)$")
+_STUCK = re.compile(
+    r"(?:password|passwd|secretkey|apikey|accesskey|privatekey|authtoken|accesstoken|credentials?|requirepass|masterauth"
+    r"|storepass|keypass)$"
+)
 
 
 _QUALIFIED = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z]{2,}/[A-Za-z][A-Za-z0-9_.-]{0,62}\Z")
@@ -239,15 +254,17 @@ def is_secret_kind(kind: str) -> bool:
 
 
 _NAMES = (
-    r"(?:[\w.-]*(?:password|passwd|passphrase|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credentials?"
-    r"|connection[_-]?string|client[_-]?secret|auth[_-]?token)[\w-]*|dsn|pw)"
+    r"(?:[\w.-]{0,128}(?:password|passwd|passphrase|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credentials?"
+    r"|account[_-]?key|requirepass|masterauth|storepass|keypass|connection[_-]?string|client[_-]?secret|auth[_-]?token)"
+    r"[\w-]{0,128}+|dsn|pw)"
 )
+"""Bounded and possessive: else the time that a text takes grows with the cube of its length ("passwordpassword-")."""
 
 
 def assigned(names: str) -> re.Pattern[str]:
     """Where a value is given to one of these names, which are a regular expression."""
     return re.compile(
-        rf"(?i)(?P<name>(?<![\w]){names})(?P<sep>[\"']?\s*(?:[:=]|=>)\s*)"
+        rf"(?i)(?P<name>(?<![\w]){names})(?P<sep>[\"']?\s*(?:=>|[:=])\s*)"
         r"(?P<value>\"(?:[^\"\\]|\\.)+(?:\"|\Z)|'[^']+(?:'|\Z)"
         r"|(?!<redacted:)(?!unexpected status\b)(?![|>][+-]?\d?[ \t]*(?:\n|\Z))[^\s,;&\"'}\])]+)"
     )
@@ -256,6 +273,27 @@ def assigned(names: str) -> re.Pattern[str]:
 ASSIGNED = assigned(_NAMES)
 """key=value, key: value, "key": "value" inside a longer text, also where that ends within the quotes; not how every
 refused pull is told ("failed to fetch oauth token: unexpected status: 403", https://github.com/containerd/containerd/issues/4982)."""
+
+SPACED = re.compile(
+    rf"(?i)(?P<head>(?<![\w-])-{{1,2}}(?P<name>{_NAMES})[ \t]+)"
+    r"(?P<value>\"[^\"]+\"|'[^']+'|(?!<redacted:)[^\s\"'<|&;-][^\s\"']*)"
+)
+"""A flag and its value within a command, as ``sh -c`` takes it: --db-password x."""
+
+DIRECTIVE = re.compile(
+    r"(?im)(?P<head>^[ \t]*(?P<name>requirepass|masterauth)[ \t]+)(?P<value>(?!<redacted:)[^\s<][^\n]*)"
+)
+"""As Redis' own file has its passwords."""
+
+ELEMENT = re.compile(rf"(?i)(?P<head><(?P<name>{_NAMES})(?:\s[^<>]{{0,200}})?>)(?P<value>(?!<redacted:)[^<]+)(?=</)")
+ATTRIBUTE = re.compile(
+    r"(?i)(?P<head>\b(?:name|key)=[\"'](?P<name>[\w.:/-]{1,253})[\"']\s{1,20}value=[\"'])(?P<value>(?!<redacted:)[^\"'<>]+)"
+)
+PROPERTY = re.compile(
+    r"(?i)(?P<head><name>(?P<name>[\w.:/-]{1,253})</name>\s{0,200}<value>)(?P<value>(?!<redacted:)[^<]+)"
+)
+"""Values as XML has them: <password>x</password>, <add key="Password" value="x"/>, and Hadoop's
+<name>password</name><value>x</value>."""
 
 NAMED = re.compile(
     r"(?P<head>\\?[\"'](?:name|key)\\?[\"']\s*:\s*\\?[\"'](?P<name>[\w./-]{1,253})\\?[\"']\s*,"
@@ -321,7 +359,7 @@ def without_blocks(text: str, block: re.Pattern[str], hidden: Callable[[str], st
 
 SHAPES = re.compile(
     r"-----BEGIN [A-Z0-9 ]+-----[\s\S]*?(?:-----END [A-Z0-9 ]+-----|\Z)"
-    r"|\beyJ[\w-]{8,}(?:\.[\w-]*){1,4}"
+    r"|\beyJ[\w-]{8,4096}+(?:\.[\w-]*){1,4}"
     r"|\b(?:AKIA|ASIA|AGPA|AROA|ANPA)[A-Z0-9]{12,}"
     r"|\b(?:gh[pousr]_|github_pat_|glpat-|gldt-|glrt-|xox[abposr]-|xapp-|npm_|pypi-|dop_v1_|hvs\.|hvb\.|s\.)[\w-]{16,}"
     r"|\b(?:[sr]k_(?:live|test)_|SG\.|AIza|ya29\.|sk-(?:ant-|proj-)?)[\w.-]{16,}"
@@ -344,13 +382,13 @@ def query(names: str) -> re.Pattern[str]:
 
 QUERY = query(r"command|[\w.-]*(?:token|password|secret|api_?key|signature|credential)")
 
-RUN = re.compile(r"(?<![\w+/=-])[A-Za-z0-9+/_-]{32,}={0,2}")
+RUN = re.compile(r"(?<![\w+/-])[A-Za-z0-9+/_-]{32,}={0,2}")
 _HEX = re.compile(r"(?i)[0-9a-f]+\Z")
 _UUID = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _DIGEST_BEFORE = re.compile(r"(?i)(?:sha(?:1|224|256|384|512)|md5|commit|revision|digest|checksum|hash)\W{0,3}\Z")
 
 TRIGGER = re.compile(
-    r"(?i)pass|pwd|secret|token|key|cred|dsn|\bpw\b|connection|bearer|basic|negotiate|://|eyJ|-----BEGIN|AKIA|ASIA|AGPA|AROA"
+    r"(?i)pass|pwd|secret|token|key|cred|dsn|masterauth|\bpw\b|connection|bearer|basic|negotiate|://|eyJ|-----BEGIN|AKIA|ASIA|AGPA|AROA"
     r"|value\\?[\"']\s*:"
     r"|ANPA|gh[pousr]_|github_|gl(?:pat|dt|rt)-|xox|xapp-|npm_|pypi-|dop_v1|hvs\.|hvb\.|\bs\.|[sr]k[_-]|SG\.|AIza|ya29"
     r"|[A-Za-z0-9+/_-]{32}"
@@ -358,7 +396,7 @@ TRIGGER = re.compile(
 """A necessary condition: a text without any of these holds no secret that the rules would know."""
 
 _HINT = re.compile(  # each begins with a character, none with a class: so re skips what begins no word
-    r"pass|pwd|secret|token|key|cred|dsn|pw|connection|bearer|basic|negotiate|://|eyj|-----begin|akia|asia|agpa|aroa"
+    r"pass|pwd|secret|token|key|cred|dsn|masterauth|pw|connection|bearer|basic|negotiate|://|eyj|-----begin|akia|asia|agpa|aroa"
     r"|value[\\\"']|anpa|gh[pousr]_|github_|gl(?:pat|dt|rt)-|xox|xapp-|npm_|pypi-|dop_v1|hvs\.|hvb\.|s\."
     r"|sk[_-]|rk[_-]|sg\.|aiza|ya29"
 )

@@ -83,7 +83,8 @@ class TextRedactor:
         text = rules.SHAPES.sub(lambda m: self.fingerprint(m.group(0)), text)
         text = rules.AUTHORITY.sub(self._tail, text)
         text = rules.SCHEME.sub(self._scheme, text)
-        text = rules.NAMED.sub(self._named, text)
+        for pattern in (rules.NAMED, rules.SPACED, rules.DIRECTIVE, rules.ELEMENT, rules.ATTRIBUTE, rules.PROPERTY):
+            text = pattern.sub(self._named, text)
         text = rules.ASSIGNED.sub(self._assigned, text)
         text = self._names.assigned.sub(self._assigned, text) if self._names else text
         return rules.RUN.sub(lambda m: self._run(m.group(0), text, at=m.start()), text)

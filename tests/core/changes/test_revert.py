@@ -85,8 +85,8 @@ GPU: Json = {"key": "gpu", "value": "a", "effect": "NoExecute"}
 def test_a_taint_is_put_back_alone_for_the_list_holds_others_that_are_not_recorded(
     old: Json, new: Json, words: str
 ) -> None:
-    sides = [{"spec": {"taints": taints}} if taints else {"spec": {}} for taints in (old, new)]
-    told = revert_recipe(changed("Node", *sides), now(sides[1], a_resource("Node")))  # type: ignore[arg-type]
+    sides: list[Object] = [{"spec": {"taints": taints}} if taints else {"spec": {}} for taints in (old, new)]
+    told = revert_recipe(changed("Node", *sides), now(sides[1], a_resource("Node")))
     assert told.command == f"kubectl taint nodes web {words} --overwrite"
     assert told.dry_run == f"{told.command} --dry-run=server"
 
