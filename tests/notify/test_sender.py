@@ -29,7 +29,7 @@ from tests.notify.double import CHANNEL, FAULTS, TOKEN, Json, Workspace, mistake
 from tests.notify.test_program import until
 from tests.web import world
 
-WAITED = slack_module.TIMEOUT / 2
+WAITED = 30.0
 FIRST, SECOND, THIRD = (suspect.change.id for suspect in world.ranking().suspects)
 
 
@@ -230,8 +230,12 @@ async def test_what_comes_after_a_message_waits_until_that_was_looked_for(desk: 
     assert keys == [f"{n:012}/0" for n in range(3)]
 
 
-async def test_a_channel_that_slack_does_not_answer_for_delays_no_other(desk: Desk) -> None:
+async def test_a_channel_that_slack_does_not_answer_for_delays_no_other(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What becomes due only while it is waited for is sent, too."""
+    assert desk.sender.slack
+    monkeypatch.setattr(desk.sender.slack.web, "timeout", 2 * WAITED)
     channels = {"critical": "C0000000001", "warning": "C0000000002"}
     desk.slack.channels |= set(channels.values())
     desk.slack.faults.append("hangs")
