@@ -6,6 +6,7 @@ The only file that knows everybody; the command line calls it.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import sys
@@ -433,6 +434,8 @@ def serve(
             server_header=False,
             proxy_headers=False,
             timeout_graceful_shutdown=10,
+            # Without it uvicorn believes whoever is on this machine: a tunnel's end, a sidecar, kubectl port-forward.
+            forwarded_allow_ips=os.environ.get("FORWARDED_ALLOW_IPS") or [],
             ssl_certfile=tls.cert if tls else None,
             ssl_keyfile=tls.key if tls else None,
         )

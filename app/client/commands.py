@@ -12,7 +12,7 @@ from app.client.following import follow
 from app.client.output import Output, OutputOption, shown
 from app.client.reach import Cluster, Namespace, Program, TheCluster
 from app.client.server import Server
-from app.client.times import TimeError, is_length, moment, now
+from app.client.times import TimeError, is_time, length, moment, now
 
 At = Annotated[str | None, typer.Option(metavar="TIME", help="Until when; now when left out.")]
 From = Annotated[
@@ -41,7 +41,7 @@ def add_to(program: typer.Typer, called: Program) -> None:
 
 def what_changed(
     server: Server,
-    minus: Annotated[str, typer.Argument(metavar="TIME", help="How far back: 30s, 30m, 2h, 1d.")] = USUAL,
+    since: Annotated[str, typer.Argument(metavar="TIME", help="How far back, as 30s, 2h, 1d; or since when.")] = USUAL,
     at: At = None,
     namespace: Namespace = None,
     cluster: Cluster = None,
@@ -49,6 +49,7 @@ def what_changed(
 ) -> None:
     """Print what changed lately, newest first."""
     to_at = moment(at, now=now(), called="--at") if at else None
+    minus = length(since, until=to_at or now().isoformat(), called="TIME")
     _print(
         shown(
             server, output, "what-changed",
@@ -117,18 +118,19 @@ def who_calls(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Print who talks to the API server, now and before; those whose calls rose most come first."""
-    lengths = [word for word in words or () if is_length(word)]
-    resources = [word for word in words or () if not is_length(word)]
-    if len(lengths) > 1 or len(resources) > 1:
+    times = [word for word in words or () if is_time(word)]
+    resources = [word for word in words or () if not is_time(word)]
+    if len(times) > 1 or len(resources) > 1:
         raise typer.BadParameter("one resource, and one length of time, can be asked for at once")
+    to_at = moment(at, now=now(), called="--at") if at else None
     _print(
         shown(
             server, output, "calls",
             table="Calls",
             cluster=server.only_cluster(cluster),
             resource=resources[0] if resources else None,
-            minus=lengths[0] if lengths else USUAL_CALLS,
-            at=moment(at, now=now(), called="--at") if at else None,
+            minus=length(times[0] if times else USUAL_CALLS, until=to_at or now().isoformat(), called="TIME"),
+            at=to_at,
             by=by, order=order, limit=limit,
         )
     )  # fmt: skip

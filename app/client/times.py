@@ -39,6 +39,23 @@ def moment(text: str, *, now: datetime, called: str) -> str:
     return at.astimezone(UTC).isoformat()
 
 
+def is_time(text: str) -> bool:
+    """Whether this is a length of time, or meant as a moment: what else may stand in its place begins with a letter."""
+    return text[:1].isdigit()
+
+
+def length(text: str, *, until: str, called: str) -> str:
+    """How far back to look, as REST takes it: as it is written, or from a moment ``until`` another one, of ISO 8601.
+    Raises TimeError."""
+    if is_length(text):
+        return text
+    end = datetime.fromisoformat(until)
+    since = datetime.fromisoformat(moment(text, now=end, called=called))
+    if since >= end:
+        raise TimeError(f"{called}: {text} is not before {until}, up to which is asked")
+    return f"PT{(end - since).total_seconds():.6f}S"
+
+
 def now() -> datetime:
     """The clock of who asks."""
     return datetime.now(UTC)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -46,6 +47,19 @@ def test_a_table_fits_a_terminal_and_says_what_was_not_seen(site: Asked, argumen
     if arguments[0] not in ("incident", "suspects"):
         # A minute after what is asked of was made, `what-changed` says last up to when it is recorded.
         assert any(line.startswith("not seen ") and line.endswith(NOT_SEEN) for line in lines[-2:])
+
+
+def test_how_far_back_may_be_said_as_a_moment(site: Asked) -> None:
+    half_an_hour = (world.END + site.shift - timedelta(minutes=30)).isoformat()
+    until = ("--at", (world.END + site.shift).isoformat())
+    for command in (("what-changed",), ("who-calls", "serviceaccounts")):
+        told = site.said(*command, half_an_hour, *until)
+        assert told == site.said(*command, "30m", *until)
+    later = site.run("what-changed", until[1], "--at", half_an_hour)
+    assert later.returncode == 2
+    assert f"TIME: {until[1]} is not before" in later.stderr
+    unclear = site.run("what-changed", "2026-11-28T17:30:00")
+    assert "TIME: '2026-11-28T17:30:00' is no time with a zone" in unclear.stderr
 
 
 def test_what_turned_bad_how_exact_the_onset_is_and_what_places_hang_on_are_told(site: Asked) -> None:
