@@ -13,6 +13,7 @@ from app.core.access import NO_ACCESS, Access, Proxy
 from app.failures import Expected, told
 from app.settings import Settings
 from app.written import Written
+from app.yaml_file import read_yaml
 
 
 class AccessError(Expected):
@@ -22,7 +23,7 @@ class AccessError(Expected):
 def read(path: Path) -> Access:
     """The grants of a file. Raises AccessError."""
     try:
-        return msgspec.convert(yaml.safe_load(path.read_bytes()), Access)
+        return msgspec.convert(read_yaml(path), Access)
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:  # msgspec's errors are ValueErrors
         raise AccessError(f"{path}: {told(error)}") from None
 

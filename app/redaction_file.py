@@ -10,6 +10,7 @@ import yaml
 from app.core.objects.own_rules import NO_RULES, OwnRules
 from app.failures import Expected, told
 from app.settings import Settings
+from app.yaml_file import read_yaml
 
 
 class RedactionError(Expected):
@@ -19,7 +20,7 @@ class RedactionError(Expected):
 def read(path: Path) -> OwnRules:
     """The rules of a file; one that is empty has none. Raises RedactionError."""
     try:
-        found = yaml.safe_load(path.read_bytes())
+        found = read_yaml(path)
         return NO_RULES if found is None else msgspec.convert(found, OwnRules)
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:  # msgspec's errors are ValueErrors
         raise RedactionError(f"{path}: {told(error)}") from None

@@ -17,6 +17,7 @@ from app.settings import Settings
 from app.store.database import Database
 from app.store.redaction import read_redactor
 from app.written import Written
+from app.yaml_file import read_yaml
 
 Ways = Mapping[str, Impersonation]
 """By the name of the cluster."""
@@ -29,7 +30,7 @@ class RevertsError(Expected):
 def read(path: Path) -> Ways:
     """How people act in which clusters. Raises RevertsError."""
     try:
-        found = msgspec.convert(yaml.safe_load(path.read_bytes()) or {}, dict[str, Impersonation])
+        found = msgspec.convert(read_yaml(path) or {}, dict[str, Impersonation])
         for name in found:
             cluster_name(name)
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:  # msgspec's errors are ValueErrors

@@ -50,6 +50,7 @@ def test_one_that_is_named_has_to_be_there(tmp_path: Path) -> None:
         ("kind: [Widget]", "unknown field `kind`"),
         ("names: iban", "Expected `array`"),
         ("names: [", "no YAML"),
+        ("names: [iban]\nkinds: []\nnames: [pin]", "a key stands here twice (line 3, column 1)"),
         ("- iban", "Expected `object`"),
     ],
 )

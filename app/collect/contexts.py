@@ -17,6 +17,7 @@ from app.collect.prometheus import Prometheus
 from app.collect.scrape import Target
 from app.core.clusters import cluster_name
 from app.failures import Expected, told
+from app.yaml_file import read_yaml
 
 POD_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 """Where Kubernetes puts the credentials of a pod's ServiceAccount."""
@@ -67,7 +68,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def read(path: Path) -> tuple[WantedCluster, ...]:
     """The clusters of a file. Raises ContextsError."""
     try:
-        found = msgspec.convert(yaml.safe_load(path.read_bytes()), _File).clusters
+        found = msgspec.convert(read_yaml(path), _File).clusters
         for one in found:
             cluster_name(one.name)
     except (OSError, ValueError, yaml.YAMLError) as error:  # msgspec's errors are ValueErrors

@@ -5,6 +5,7 @@ Pure. The file that holds them is read by notify/routes_file.py.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime, time, timedelta
 from enum import StrEnum
@@ -156,7 +157,7 @@ def _misses(route: Route, resource: Resource, labels: Labels) -> Iterator[str]:
         yield f"it is in no namespace, and only {_any_of(route.namespaces)} is told"
     elif resource.namespace is not None and not _fits(resource.namespace, route.namespaces):
         yield f"the namespace is not {_any_of(route.namespaces)}"
-    if not _fits(resource.kind, route.kinds):
+    if not _fits_kind(resource.kind, route.kinds):
         yield f"the kind is not {_any_of(route.kinds)}"
     for name, wanted in route.labels.items():
         has = labels.get(name)
@@ -209,6 +210,13 @@ def incident_places(
 
 def _fits(name: str, patterns: Patterns) -> bool:
     return not patterns or any(fnmatchcase(name, one) for one in patterns)
+
+
+def _fits_kind(kind: str, patterns: Patterns) -> bool:
+    """Whether it is a kind that is named, in any case, or in the plural, as kubectl takes it."""
+    one = kind.lower()
+    plural = re.sub("y$", "ie", one) + ("es" if one.endswith("s") else "s")  # apimachinery: UnsafeGuessKindToResource
+    return not patterns or any(fnmatchcase(name, asked.lower()) for asked in patterns for name in (one, plural))
 
 
 def _any_of(patterns: Patterns) -> str:

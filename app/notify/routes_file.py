@@ -11,6 +11,7 @@ import yaml
 
 from app.core.routes import Routes
 from app.failures import Expected, told
+from app.yaml_file import read_yaml
 
 
 class RoutesError(Expected):
@@ -30,7 +31,7 @@ _HINTS = {
 def read(path: Path) -> Routes:
     """The routes of a file. Raises RoutesError."""
     try:
-        found = msgspec.convert(yaml.safe_load(path.read_bytes()), Routes)
+        found = msgspec.convert(read_yaml(path), Routes)
         for route in found.routes:
             if route.quiet is not None:
                 ZoneInfo(route.quiet.zone)

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.changes.told import is_told, never_told
 from app.core.model import Change, Resource
 from app.core.objects import kinds
-from app.core.routes import Labels, Route, Routes, incident_places, why_no_incident, why_not
+from app.core.routes import Labels, Route, Routes, incident_places, wanted_by, why_no_incident, why_not
 from app.store import notices, timeline
 from app.store.labels import labels_of
 from app.store.notices import Mute
@@ -72,11 +72,12 @@ async def where(conn: AsyncConnection, asked: WhereAsked, routes: Routes, *, cha
     resource = change.resource if change else _resource(asked)
     labels = (await labels_of(conn, [resource])).get(resource, Labels())
     mutes = [one for one in await notices.read_mutes(conn, now=now) if one.covers(resource)]
+    held = dict(wanted_by(routes, resource, labels, now))  # another route may tell the same place at once
     verdicts = [
         Verdict(
             route,
             why_not(route, resource, labels),
-            route.quiet.until(now) if route.quiet else None,
+            held.get(route.place) if route.quiet else None,
             next((one for one in mutes if one.channel == route.place), None),
         )
         for route in routes.routes

@@ -26,6 +26,8 @@ def test_the_file_that_is_shipped_can_be_read() -> None:
         ("routes: [{channel: '#ops'}]", "like C0123456789"),
         ("routes: [{channel: C0123456789, labels: {tier: 1}}]", "in quotes where"),
         ("", "the file is empty; routes: \\[\\] tells nobody"),
+        ("routes: [{channel: C0123456789}]\nroutes: []", "a key stands here twice .line 2, column 1"),
+        ("routes: [{channel: C0123456789, channel: C9876543210}]", "a key stands here twice .line 1"),
         ("rules: []", "unknown field `rules`"),
         ("routes: [", "line 1"),
         ("- 1", "object"),

@@ -142,6 +142,12 @@ async def test_it_shows_the_routes_and_why_a_newer_file_is_not_taken(site: Site)
     assert "routes: [{channel: C0123456789}]" in await asked(site, "", routed(Routes()))
 
 
+async def test_a_channel_that_another_route_tells_at_once_does_not_wait(site: Site) -> None:
+    routes = Routes((*ROUTES.routes, Route("C0000000002", kinds=("Deployment",))))
+    seen = await asked(site, "?namespace=payments&kind=Deployment&name=web", routed(routes))
+    assert "after the quiet hours" not in seen
+
+
 @pytest.mark.parametrize(
     ("query", "says"),
     [
