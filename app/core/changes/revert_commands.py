@@ -16,7 +16,7 @@ import orjson
 
 from app.core.changes.recipe import Known
 from app.core.changes.revert_owned import without_gone
-from app.core.changes.revert_patch import patch_of
+from app.core.changes.revert_patch import NOT_WHOLE, patch_of
 from app.core.changes.revert_rollout import why_not
 from app.core.changes.revert_since import unplaced
 from app.core.model import Change, DiffSource, Object, Resource, Verb
@@ -27,6 +27,10 @@ from app.core.objects.taints import words_back
 
 _ROLLED = frozenset(("apps", kind) for kind in ("Deployment", "StatefulSet", "DaemonSet"))
 _SERVER = " --dry-run=server"
+_SEALED = (
+    "The {kind} is immutable, which the API server never takes back: delete it and make it anew as it was (its manifest"
+    " before this change can be downloaded), then restart what reads it."
+)
 _MANIFEST_LIMIT = 16_000
 _HELM_RELEASE = "sh.helm.release.v1."
 HOLDS_OTHERS = {
@@ -143,7 +147,24 @@ def _put_back(change: Change, known: Known) -> Command:
         return _kubectl(f"kubectl {what} {shlex.quote(resource.name)}")
     if resource.kind == "Node" and (words := words_back(change)) and not any(map(TAG.search, words)):
         return _kubectl(f"kubectl taint nodes {shlex.join([resource.name, *words])} --overwrite")
+    if lists := sorted({".".join(path[:2]) for path in paths if path[:2] in NOT_WHOLE}):
+        return _edit(
+            resource, known, f"Of {' and '.join(lists)} not all is recorded: put back by hand what it altered."
+        )
+    if is_sealed(change, known):
+        return Command("", _SEALED.format(kind=resource.kind))
     return _patched(change, known, reason)
+
+
+def is_sealed(change: Change, known: Known) -> bool:
+    """Whether the API server takes no edit of what was altered, as of an immutable ConfigMap
+    (https://kubernetes.io/docs/concepts/configuration/configmap/#configmap-immutable)."""
+    if change.resource.api_group or change.resource.kind not in ("ConfigMap", "Secret"):
+        return False
+    if any(found.path == ("immutable",) and found.new is True for found in change.diffs):
+        return True
+    is_now = (known.state or {}).get("immutable") is True
+    return is_now and any(found.path[:1] and found.path[0] != "metadata" for found in change.diffs)
 
 
 def _patched(change: Change, known: Known, reason: str) -> Command:

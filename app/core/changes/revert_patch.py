@@ -10,6 +10,8 @@ from app.core.model import Change, FieldDiff, Json, Object, Path, Segment
 from app.core.objects.diff import ORDER, apply, diff, undo
 from app.core.objects.normalise import TYPED
 
+NOT_WHOLE = {("spec", "taints"), ("metadata", "finalizers")}
+"""Lists that are recorded without what the system itself puts there (core.objects.normalise)."""
 _NAMED_LISTS = frozenset({"containers", "initContainers", "env", "volumes", "webhooks"})
 """Lists that a strategic merge patch merges by ``name`` (x-kubernetes-patch-merge-key of the built-in kinds). Of custom
 resources there is no such patch."""

@@ -15,9 +15,9 @@ import orjson
 from app.core.access import Identity
 from app.core.changes import revert_since
 from app.core.changes.recipe import Known
-from app.core.changes.revert_commands import HOLDS_OTHERS, is_helm_release, last_state, plural, version
+from app.core.changes.revert_commands import HOLDS_OTHERS, is_helm_release, is_sealed, last_state, plural, version
 from app.core.changes.revert_owner import holding
-from app.core.changes.revert_patch import patch_of
+from app.core.changes.revert_patch import NOT_WHOLE, patch_of
 from app.core.model import Change, DiffSource, FieldDiff, Object, Resource, Verb
 from app.core.objects import api_versions, kinds
 from app.core.objects.owners import spec_of
@@ -27,9 +27,6 @@ _SEGMENT = re.compile(r"[A-Za-z0-9._:~@+=,-]+")
 """What of an address is taken as it was recorded: names of some kinds may hold more
 (https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#path-segment-names), but what was imported may
 say anything."""
-
-_NOT_WHOLE = {("spec", "taints"), ("metadata", "finalizers")}
-"""Lists that are recorded without what the system itself puts there (core.objects.normalise)."""
 
 
 class NoWriteError(Exception):
@@ -134,8 +131,10 @@ def _patch(change: Change, known: Known) -> tuple[Object, str]:
     if change.diff_source is not DiffSource.STATES or not change.diffs:
         raise NoWriteError("the values before it were not recorded")
     for found in change.diffs:
-        if found.path[:2] in _NOT_WHOLE:
+        if found.path[:2] in NOT_WHOLE:
             raise NoWriteError(f"of {found.path_text} not all is recorded, and what is not would go with it")
+    if is_sealed(change, known):
+        raise NoWriteError("it is immutable, and the API server takes no edit of what it holds")
     if lists := revert_since.unplaced(change):
         raise NoWriteError(f"where in {lists} it stood is not recorded, and the order counts")
     body, patch = patch_of(change, known)

@@ -91,6 +91,27 @@ def test_a_taint_is_put_back_alone_for_the_list_holds_others_that_are_not_record
     assert told.dry_run == f"{told.command} --dry-run=server"
 
 
+def test_finalizers_are_put_back_by_hand_for_others_may_stand_beside_them() -> None:
+    sides: list[Object] = [{"metadata": {"finalizers": some}} for some in (["a/b"], ["a/b", "c/d"])]
+    told = revert_recipe(changed("Pod", *sides), now(sides[1], a_resource("Pod")))
+    assert told.command == "kubectl edit pods/web -n shop"
+    assert "not all is recorded" in told.warning
+
+
+def test_what_is_immutable_is_made_anew() -> None:
+    config = a_resource("ConfigMap")
+    one: Object = {"data": {"a": "1"}}
+    sealed: Object = {"data": {"a": "1"}, "immutable": True}
+    other: Object = {"data": {"a": "2"}, "immutable": True}
+    for old, new in ((one, sealed), (sealed, other)):
+        told = revert_recipe(changed("ConfigMap", old, new), now(new, config))
+        assert told.command == ""
+        assert "immutable, which the API server never takes back: delete it and make it anew" in told.warning
+    labelled: Object = {**sealed, "metadata": {"labels": {"a": "b"}}}
+    told = revert_recipe(changed("ConfigMap", sealed, labelled), now(labelled, config))
+    assert told.command.startswith("kubectl patch configmaps/web")
+
+
 @pytest.mark.parametrize(
     ("kind", "old", "new"),
     [
