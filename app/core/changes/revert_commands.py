@@ -147,10 +147,8 @@ def _put_back(change: Change, known: Known) -> Command:
         return _kubectl(f"kubectl {what} {shlex.quote(resource.name)}")
     if resource.kind == "Node" and (words := words_back(change)) and not any(map(TAG.search, words)):
         return _kubectl(f"kubectl taint nodes {shlex.join([resource.name, *words])} --overwrite")
-    if lists := sorted({".".join(path[:2]) for path in paths if path[:2] in NOT_WHOLE}):
-        return _edit(
-            resource, known, f"Of {' and '.join(lists)} not all is recorded: put back by hand what it altered."
-        )
+    if any(path[:2] in NOT_WHOLE for path in paths):
+        return _edit(resource, known, "Put back by hand what it altered: of such a list not all is recorded.")
     if is_sealed(change, known):
         return Command("", _SEALED.format(kind=resource.kind))
     return _patched(change, known, reason)

@@ -92,8 +92,9 @@ def test_a_taint_is_put_back_alone_for_the_list_holds_others_that_are_not_record
 
 
 def test_finalizers_are_put_back_by_hand_for_others_may_stand_beside_them() -> None:
-    sides: list[Object] = [{"metadata": {"finalizers": some}} for some in (["a/b"], ["a/b", "c/d"])]
-    told = revert_recipe(changed("Pod", *sides), now(sides[1], a_resource("Pod")))
+    old: Object = {"metadata": {"finalizers": ["a/b"]}}
+    new: Object = {"metadata": {"finalizers": ["a/b", "c/d"]}}
+    told = revert_recipe(changed("Pod", old, new), now(new, a_resource("Pod")))
     assert told.command == "kubectl edit pods/web -n shop"
     assert "not all is recorded" in told.warning
 
