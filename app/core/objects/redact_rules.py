@@ -365,6 +365,28 @@ SHAPES = re.compile(
     r"|\b(?:[sr]k_(?:live|test)_|SG\.|AIza|ya29\.|sk-(?:ant-|proj-)?)[\w.-]{16,}"
 )
 AUTHORITY = re.compile(r"(?P<head>\b[a-zA-Z][\w+.-]{0,30}://[^\s/:@\"'<]*:)(?P<value>(?!<redacted:)[^\s/\"'<]+)(?=@)")
+LOGINS = (
+    re.compile(r"(?P<head>\bhttps?://)(?P<value>(?!<redacted:)[\w.~-]{20,256}+)(?=@)"),
+    re.compile(r"(?P<head>(?<![<\w.-])[\w.-]{1,64}:)(?P<value>(?!<redacted:)[^\s@\"'<]{1,256}+)(?=@(?:tcp|unix)\()"),
+    re.compile(
+        r"(?P<head>\bcurl\s[^\n|;]{0,500}?(?:-u|--user|--proxy-user)[ =]?[\"']?[\w.@+-]{1,64}:)"
+        r"(?P<value>(?!<redacted:)[^\s\"'<]+)"
+    ),
+    re.compile(
+        r"(?i)(?P<head>\b(?:identified\s{1,5}by|password)\s{1,5}(?:password\s{1,5})?')(?P<value>(?!<redacted:)[^'\n<]+)"
+    ),
+    re.compile(r"(?P<head>-pass(?:in|out)?\s{1,5}pass:)(?P<value>(?!<redacted:)[^\s\"'<]+)"),
+)
+"""A token for a login in a URL, Go's MySQL driver (https://github.com/go-sql-driver/mysql#dsn-data-source-name), curl,
+SQL's roles, openssl."""
+INDEXED = re.compile(
+    r"(?P<head>(?:\[|\bdefine\s{0,5}\()\s{0,5}[\"'](?P<name>[\w.-]{1,128})[\"']\s{0,5}(?:\]\s{0,5}=|,)\s{0,5}[\"'])"
+    r"(?P<value>(?!<redacted:)[^\"'\n<]+)(?=[\"']\s{0,5}(?:;|\)|$))",
+    re.MULTILINE,
+)
+"""As programs have it in their settings: $c['password'] = 'x'; define('DB_PASSWORD', 'x');"""
+BY_NAME = (NAMED, SPACED, DIRECTIVE, ELEMENT, ATTRIBUTE, PROPERTY, INDEXED)
+"""Where a value is secret if its name is."""
 SCHEME = re.compile(
     r"(?i)(?P<head>\b(?:bearer|basic|negotiate|apikey)\s+)(?P<value>(?!<redacted:)[A-Za-z0-9+/._~=-]{8,})"
 )
@@ -388,7 +410,7 @@ _UUID = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _DIGEST_BEFORE = re.compile(r"(?i)(?:sha(?:1|224|256|384|512)|md5|commit|revision|digest|checksum|hash)\W{0,3}\Z")
 
 TRIGGER = re.compile(
-    r"(?i)pass|pwd|secret|token|key|cred|dsn|masterauth|\bpw\b|connection|bearer|basic|negotiate|://|eyJ|-----BEGIN|AKIA|ASIA|AGPA|AROA"
+    r"(?i)pass|pwd|secret|token|key|cred|dsn|masterauth|@tcp\(|@unix\(|curl|identified|\bpw\b|connection|bearer|basic|negotiate|://|eyJ|-----BEGIN|AKIA|ASIA|AGPA|AROA"
     r"|value\\?[\"']\s*:"
     r"|ANPA|gh[pousr]_|github_|gl(?:pat|dt|rt)-|xox|xapp-|npm_|pypi-|dop_v1|hvs\.|hvb\.|\bs\.|[sr]k[_-]|SG\.|AIza|ya29"
     r"|[A-Za-z0-9+/_-]{32}"
@@ -396,7 +418,7 @@ TRIGGER = re.compile(
 """A necessary condition: a text without any of these holds no secret that the rules would know."""
 
 _HINT = re.compile(  # each begins with a character, none with a class: so re skips what begins no word
-    r"pass|pwd|secret|token|key|cred|dsn|masterauth|pw|connection|bearer|basic|negotiate|://|eyj|-----begin|akia|asia|agpa|aroa"
+    r"pass|pwd|secret|token|key|cred|dsn|masterauth|@tcp\(|@unix\(|curl|identified|pw|connection|bearer|basic|negotiate|://|eyj|-----begin|akia|asia|agpa|aroa"
     r"|value[\\\"']|anpa|gh[pousr]_|github_|gl(?:pat|dt|rt)-|xox|xapp-|npm_|pypi-|dop_v1|hvs\.|hvb\.|s\."
     r"|sk[_-]|rk[_-]|sg\.|aiza|ya29"
 )

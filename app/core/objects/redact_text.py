@@ -81,9 +81,10 @@ class TextRedactor:
             text = self._blocks(text, rules.BLOCK)
             text = self._blocks(text, self._names.block) if self._names else text
         text = rules.SHAPES.sub(lambda m: self.fingerprint(m.group(0)), text)
-        text = rules.AUTHORITY.sub(self._tail, text)
+        for pattern in (rules.AUTHORITY, *rules.LOGINS):
+            text = pattern.sub(self._tail, text)
         text = rules.SCHEME.sub(self._scheme, text)
-        for pattern in (rules.NAMED, rules.SPACED, rules.DIRECTIVE, rules.ELEMENT, rules.ATTRIBUTE, rules.PROPERTY):
+        for pattern in rules.BY_NAME:
             text = pattern.sub(self._named, text)
         text = rules.ASSIGNED.sub(self._assigned, text)
         text = self._names.assigned.sub(self._assigned, text) if self._names else text

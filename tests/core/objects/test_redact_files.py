@@ -32,6 +32,17 @@ redactor = Redactor(b"a key that only the tests know..")
         ("AccountName=a;AccountKey=aHVudGVyMg==;End=x", "AccountName=a;AccountKey=#;End=x"),
         ("?sig=16VtPPz5pE3HFmkazauhuKkSZGVDxpd6WkOsJ1PPEBcxIgcR", "?sig=#"),
         ("?X-Amz-Signature=886599b2ac757f8290996dd9de5798121e8fa462d6e85bda6a317873a59e01b2", "?X-Amz-Signature=#"),
+        ("git clone https://aVeryLongTokenOfAFriend@git.example/x", "git clone https://#@git.example/x"),
+        ("git clone https://alice@git.example/x", None),
+        ("root:hunter2@tcp(db:3306)/shop", "root:#@tcp(db:3306)/shop"),
+        ("curl -s -u admin:hunter2 https://shop.example", "curl -s -u admin:# https://shop.example"),
+        ("docker run -u 1000:1000 web", None),
+        ("CREATE USER web IDENTIFIED BY 'hunter2';", "CREATE USER web IDENTIFIED BY '#';"),
+        ("ALTER ROLE web WITH PASSWORD 'hunter2';", "ALTER ROLE web WITH PASSWORD '#';"),
+        ("openssl rsa -passin pass:hunter2 -in a", "openssl rsa -passin pass:# -in a"),
+        ("$c['password'] = 'hunter2';", "$c['password'] = '#';"),
+        ("define('DB_PASSWORD', 'hunter2');", "define('DB_PASSWORD', '#');"),
+        ('fields: ["password", "email"]', None),
         ("image=web@sha256=886599b2ac757f8290996dd9de5798121e8fa462d6e85bda6a317873a59e01b2", None),
     ],
 )
@@ -40,7 +51,17 @@ def test_rule_4_values_in_commands_and_files(text: str, expected: str | None) ->
 
 
 @pytest.mark.parametrize(
-    ("piece", "end"), [("passwordpassword-", ""), ("--password", ""), ("-", "token"), ("eyJ-", "")]
+    ("piece", "end"),
+    [
+        ("passwordpassword-", ""),
+        ("--password", ""),
+        ("-", "token"),
+        ("eyJ-", ""),
+        ("curl -u a", ""),
+        ("https://a", ""),
+        ("a:@tcp", "@tcp("),
+        ("['a'", "=token"),
+    ],
 )
 def test_no_text_takes_long_however_it_is_made(piece: str, end: str) -> None:
     """By the clock of the process. Without bounds the first one takes a second at 2,000 characters, seven at 4,000."""
