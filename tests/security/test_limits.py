@@ -16,6 +16,7 @@ import pytest
 
 from app.store.tokens import Purpose
 from app.web import requests
+from app.web.intake import ALERTS_LIMIT
 from app.web.requests import KIB, MIB
 from tests.serving import program
 from tests.test_canaries import run
@@ -46,7 +47,7 @@ def telling(value: str) -> bytes:
     ("path", "body", "headers", "status"),
     [
         (REST, b" " * (64 * KIB + 1), {}, 413),
-        (ALERTS, b" " * (MIB + 1), {}, 413),
+        (ALERTS, b" " * (ALERTS_LIMIT + 1), {}, 413),
         ("/incidents", b" " * (16 * KIB + 1), {}, 413),
         ("/views", b" " * (16 * KIB + 1), {}, 413),
         (REST, gzip.compress(b"0" * 10_000_000, 1, mtime=0), {"Content-Encoding": "gzip"}, 415),
@@ -125,7 +126,7 @@ async def test_of_a_body_that_says_how_large_it_is_nothing_is_read_and_of_anothe
             yield b" " * 16 * KIB
 
     async with site.client("responder") as client:
-        for path, most in ((REST, 64 * KIB), (ALERTS, MIB)):
+        for path, most in ((REST, 64 * KIB), (ALERTS, ALERTS_LIMIT)):
             read = 0
             assert (await client.post(path, content=endless(), headers=AS_JSON)).status_code == 413
             assert read <= most + 32 * KIB

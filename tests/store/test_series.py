@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -120,17 +121,27 @@ async def test_a_large_hour_is_gone_through_in_parts(conn: AsyncConnection, monk
     assert await kept(conn) == many
 
 
+async def ended(database: Database, process: int) -> None:
+    """Waits until PostgreSQL has seen that a connection is gone."""
+    there = text("SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = :process)")
+    async with asyncio.timeout(30), database.read.connect() as conn:
+        while (await conn.execute(there, {"process": process})).scalar_one():
+            await asyncio.sleep(0.01)
+
+
 async def test_who_dies_while_compacting_leaves_everything_as_it_was(database: Database) -> None:
     async with database.write.begin() as conn:
         await series.write(conn, await codes.cluster(conn, WEST), told([("a", 0, 1.0)]))
     async with database.write.connect() as dying:
         await dying.begin()
+        process = (await dying.execute(text("SELECT pg_backend_pid()"))).scalar_one()
         assert await compaction.compact(dying, now=LATER)
         async with database.write.begin() as other:
             assert await kept(other, cluster=WEST) == [("a", 0, 1.0)]
             assert await compaction.compact(other, now=LATER) is None, "the other one is at it"
             await series.write(other, await codes.cluster(other, WEST), told([("a", 1, 2.0)]))
         await dying.invalidate()
+    await ended(database, process)
     async with database.write.begin() as conn:
         assert await kept(conn, cluster=WEST) == [("a", 0, 1.0), ("a", 1, 2.0)]
         assert await compact_all(conn) == 1
