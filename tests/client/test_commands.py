@@ -233,7 +233,7 @@ def test_how_to_undo_a_change_and_its_object_before(site: Asked) -> None:
         (("diff", "deploy/web@..5m"), "is not KIND/NAME@FROM..TO"),
         (("diff", "deploy/web@5m..30m", "-n", "payments"), "from must be before to"),
         (("diff", "deploy/checkout-api@5m.."), "say which"),
-        (("what-changed", "soon"), "minus: "),
+        (("what-changed", "soon"), "TIME: 'soon' is no time with a zone"),
         (("changes", "--cluster", "moon"), "there is no cluster 'moon': known are shop"),
         (("changes", "--verb", "patch"), "verb: "),
         (("suspects", "0000"), "there is no incident of this id"),
