@@ -6,11 +6,12 @@ import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from app.core.counted import Calls
 from app.core.findings import Incident
 from app.core.incidents.bundles import LOOKS_BACK
-from app.core.model import Change
+from app.core.model import Change, MetricSeries
 from app.core.ranking.shortlist import Unread, shortlist, unread
 from app.core.ranking.suspects import Gathered
 from app.core.signals.collected import RANKED
@@ -31,25 +32,36 @@ from one object to another is told in few, and hundreds of objects of a megabyte
 async def gather(engine: AsyncEngine, incident: Incident, now: datetime) -> Gathered:
     """Everything recorded of the incident's cluster that may matter, up to ``now``.
 
-    Over two connections, neither held while the other is waited for: PostgreSQL looks for the changes, which takes it
-    longest, while all else is decoded.
+    Over two connections, neither held while the other is waited for: PostgreSQL looks for the changes and what else
+    happened while calls and metrics, the most by far, are decoded.
     """
-    (made, left), beside = await asyncio.gather(_made(engine, incident, now), _beside(engine, incident, now))
-    return replace(beside, changes=tuple(made), unread=left)
+    start = incident.started_at - CALLS_WINDOW
+    happened, (counted, measured) = await asyncio.gather(
+        _happened(engine, incident, start, now), _measured(engine, incident, start, now)
+    )
+    return replace(happened, calls=counted, series=tuple(measured))
 
 
-async def _beside(engine: AsyncEngine, incident: Incident, now: datetime) -> Gathered:
-    """All but the changes."""
+async def _measured(
+    engine: AsyncEngine, incident: Incident, start: datetime, now: datetime
+) -> tuple[Calls, list[MetricSeries]]:
     cluster, near = incident.cluster, incident.scope.namespaces
-    start, long_ago = incident.started_at - CALLS_WINDOW, incident.started_at - LOOKS_BACK
     async with engine.connect() as conn:
+        counted = await calls.read(conn, cluster, start, now)
+        return counted, await series.read(conn, cluster, start, now, names=RANKED, near=near)
+
+
+async def _happened(engine: AsyncEngine, incident: Incident, start: datetime, now: datetime) -> Gathered:
+    """All that is neither counted nor measured."""
+    cluster, long_ago = incident.cluster, incident.started_at - LOOKS_BACK
+    async with engine.connect() as conn:
+        made, left = await _made(conn, incident, now)
         return Gathered(
             incident=incident,
             start=start,
             now=now,
-            changes=(),
-            calls=await calls.read(conn, cluster, start, now),
-            series=tuple(await series.read(conn, cluster, start, now, names=RANKED, near=near)),
+            changes=tuple(made),
+            unread=left,
             edges=tuple(await call_edges.read(conn, cluster, now)),
             symptoms=tuple(await symptoms.read_window(conn, cluster, start, now)),
             rollouts=tuple(await rollouts.read_window(conn, cluster, long_ago, now)),
@@ -58,14 +70,13 @@ async def _beside(engine: AsyncEngine, incident: Incident, now: datetime) -> Gat
         )
 
 
-async def _made(engine: AsyncEngine, incident: Incident, now: datetime) -> tuple[list[Change], Unread]:
+async def _made(conn: AsyncConnection, incident: Incident, now: datetime) -> tuple[list[Change], Unread]:
     """The changes that are likely beforehand, and what is known of the others."""
     cluster, alert = incident.cluster, incident.started_at
     start = alert - LOOKS_BACK
-    async with engine.connect() as conn:
-        rows, keys = await read_sketches(conn, cluster, start, now, near=incident.scope.namespaces, limit=LOOKED_OVER)
-        chosen = shortlist(rows, alert=alert.timestamp(), most=MOST_READ, blows=MOST_FOUGHT)
-        read = keys[chosen]
-        oldest = datetime.fromtimestamp(rows.at[chosen].min(initial=now.timestamp()) // 1, UTC)
-        found = await changes.read_chosen(conn, cluster, read.tolist(), start=oldest, end=now, most_bytes=LARGE)
+    rows, keys = await read_sketches(conn, cluster, start, now, near=incident.scope.namespaces, limit=LOOKED_OVER)
+    chosen = shortlist(rows, alert=alert.timestamp(), most=MOST_READ, blows=MOST_FOUGHT)
+    read = keys[chosen]
+    oldest = datetime.fromtimestamp(rows.at[chosen].min(initial=now.timestamp()) // 1, UTC)
+    found = await changes.read_chosen(conn, cluster, read.tolist(), start=oldest, end=now, most_bytes=LARGE)
     return found, unread(rows, chosen, read)
