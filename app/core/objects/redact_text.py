@@ -81,11 +81,12 @@ class TextRedactor:
             text = self._blocks(text, rules.BLOCK)
             text = self._blocks(text, self._names.block) if self._names else text
         text = rules.SHAPES.sub(lambda m: self.fingerprint(m.group(0)), text)
-        for pattern in (rules.AUTHORITY, *rules.LOGINS):
-            text = pattern.sub(self._tail, text)
+        text = rules.AUTHORITY.sub(self._tail, text)
+        for sign, pattern in rules.LOGINS:
+            text = pattern.sub(self._tail, text) if sign in text else text
         text = rules.SCHEME.sub(self._scheme, text)
-        for pattern in rules.BY_NAME:
-            text = pattern.sub(self._named, text)
+        for sign, pattern in rules.BY_NAME:
+            text = pattern.sub(self._named, text) if sign in text else text
         text = rules.ASSIGNED.sub(self._assigned, text)
         text = self._names.assigned.sub(self._assigned, text) if self._names else text
         return rules.RUN.sub(lambda m: self._run(m.group(0), text, at=m.start()), text)
