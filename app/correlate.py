@@ -187,7 +187,7 @@ async def suspect(engine: AsyncEngine, cluster: str, now: datetime) -> Incident 
         since = max(before.started_at - WINDOW, now - FIRES_ON) if before else start
         made = await changes.read_rewritten(conn, cluster, start, now, least=MIN_WRITES, limit=MOST_FOUGHT)
         called = await calls.read(conn, cluster, start, now)
-        measured = await series.read(conn, cluster, min(since, start), now, names=RANKED)
+        measured = await series.read(conn, cluster, since, now, names=RANKED)
     found = await asyncio.to_thread(_suspected, cluster, made, called, measured=measured, now=now)
     async with engine.begin() as conn:
         await lock(conn, cluster)

@@ -82,8 +82,12 @@ def _is_bad(signal: Signal, now: datetime) -> bool:
 
 def still_suspected(known: Iterable[Incident]) -> Incident | None:
     """What was suspected last, and is not over."""
-    before = max((one for one in known if one.status == "suspected"), key=lambda one: one.started_at, default=None)
+    before = _last(known)
     return before if before and before.resolved_at is None else None
+
+
+def _last(known: Iterable[Incident]) -> Incident | None:
+    return max((one for one in known if one.status == "suspected"), key=lambda one: one.started_at, default=None)
 
 
 def follow_up(found: Incident | None, known: Iterable[Incident], *, now: datetime) -> Incident | None:
@@ -94,7 +98,7 @@ def follow_up(found: Incident | None, known: Iterable[Incident], *, now: datetim
     been suspected, nothing is suspected beside it.
     """
     there = list(known)
-    before = max((one for one in there if one.status == "suspected"), key=lambda one: one.started_at, default=None)
+    before = _last(there)
     if before is not None and before.resolved_at is None:
         return None if found is not None else replace(before, resolved_at=max(now, before.started_at))
     called = any(one.status == "open" and now - one.started_at <= FIRES_ON for one in there)
