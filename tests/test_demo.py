@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -31,6 +33,11 @@ async def ranking_of(database: Database, incident_id: str) -> Ranking:
     return found[1]
 
 
+def _of_1970(source: str, copy: str) -> None:
+    shutil.copyfile(source, copy)
+    os.utime(copy, (0, 0))
+
+
 async def test_the_demo_shows_what_began_it_and_why(database: Database) -> None:
     incident_id = await demo.replay(database.write, now=NOW)
     ranking = await ranking_of(database, incident_id)
@@ -42,6 +49,16 @@ async def test_the_demo_shows_what_began_it_and_why(database: Database) -> None:
     assert "rite fight over annotation archetype.example/owner-signature" in said
     assert "writes/s since" in said
     assert first.probability > 0.85
+    assert NOW - timedelta(minutes=8) < ranking.onset.at < NOW - timedelta(minutes=5)
+
+
+async def test_the_demo_is_as_recorded_however_old_its_files_are(database: Database, tmp_path: Path) -> None:
+    """Those of a checkout are as old as it is, those of an archive may be of 1970."""
+    folder = tmp_path / "demo"
+    shutil.copytree(demo.FOLDER, folder, copy_function=_of_1970)
+    ranking = await ranking_of(database, await demo.replay(database.write, now=NOW, folder=folder))
+    first = ranking.suspects[0].change.resource
+    assert (first.kind, first.namespace, first.name) == CULPRIT
     assert NOW - timedelta(minutes=8) < ranking.onset.at < NOW - timedelta(minutes=5)
 
 

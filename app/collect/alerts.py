@@ -62,13 +62,15 @@ class PayloadError(ValueError):
     """The body is not a webhook payload of Alertmanager's or Grafana's; the message says what is wrong."""
 
 
-def parse(body: bytes, redactor: Redactor, *, received: datetime) -> tuple[list[Symptom], list[str]]:
+def parse(
+    body: bytes, redactor: Redactor, *, received: datetime, now: datetime | None = None
+) -> tuple[list[Symptom], list[str]]:
     """The alerts of one payload, redacted, and why each of the others cannot be used. Raises PayloadError.
 
     An alert that is resolved and does not say since when ended by ``received`` at the latest, and one whose sender's
-    clock is further ahead than AHEAD began then. What the payload is
-    grouped by (``group_by`` of its route) is the group of its alerts; without that, all are sent together and it says
-    nothing.
+    clock is further ahead of ``now`` than AHEAD began then: ``received``, but for a file, whose own time says when it
+    was copied and not when its alerts are from. What the payload is grouped by (``group_by`` of its route) is the group
+    of its alerts; without that, all are sent together and it says nothing.
     """
     try:
         payload = msgspec.json.decode(body, type=RawPayload)
@@ -87,7 +89,7 @@ def parse(body: bytes, redactor: Redactor, *, received: datetime) -> tuple[list[
         if TEST.items() <= (alert.labels or {}).items():
             unusable.append(A_TEST)
         else:
-            found.append(_symptom(alert, redactor, group=group, received=received))
+            found.append(_symptom(alert, redactor, group=group, received=received, now=now or received))
     if payload.truncatedAlerts:
         unusable.append(f"{payload.truncatedAlerts:,} alerts more that were not sent: set max_alerts: 0")
     return found, unusable
@@ -215,6 +217,7 @@ def parse_listing(body: bytes, redactor: Redactor, *, received: datetime) -> Fir
                 redactor,
                 group="",
                 received=received,
+                now=received,
             ),
             active_at=one.updatedAt,
         )
@@ -228,16 +231,16 @@ def _labels(labels: dict[str, str] | None, redactor: Redactor) -> tuple[tuple[st
     return tuple(sorted({clean(name): redactor.label(name, value) for name, value in (labels or {}).items()}.items()))
 
 
-def _symptom(alert: RawAlert, redactor: Redactor, *, group: str, received: datetime) -> Symptom:
+def _symptom(alert: RawAlert, redactor: Redactor, *, group: str, received: datetime, now: datetime) -> Symptom:
     labels = _labels(alert.labels, redactor)
     known = dict(labels)
     annotations = alert.annotations or {}
     said = annotations.get("summary") or annotations.get("description") or annotations.get("message")
-    began = alert.startsAt if alert.startsAt <= received + AHEAD else received
+    began = alert.startsAt if alert.startsAt <= now + AHEAD else now
     ended = None
     if alert.status == "resolved":
         told = alert.endsAt if alert.endsAt and alert.endsAt.year > NOT_ENDED_YEAR else received
-        ended = max(told if told <= received + AHEAD else received, began)
+        ended = max(told if told <= now + AHEAD else now, began)
     return Symptom(
         source=SymptomSource.ALERT,
         reason=_name(known),

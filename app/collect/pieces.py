@@ -70,7 +70,7 @@ def symptoms(intake: Intake, read: Reading, line: Line) -> list[Symptom]:
     """The alerts of one payload whose time can be stored."""
     received = written_at(read.input.path, intake.now)
     try:
-        found, unusable = alerts.parse(line.data, intake.redactor, received=received)
+        found, unusable = alerts.parse(line.data, intake.redactor, received=received, now=intake.now)
     except alerts.PayloadError as error:
         intake.reject(read.input.path, line, str(error), again=True)
         return []
