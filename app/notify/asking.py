@@ -51,6 +51,9 @@ def asked(text: str) -> Asked:
         rest.pop()
     lengths = [word for word in rest if _LENGTH.fullmatch(word)]
     clusters = [word.removeprefix("cluster=") for word in rest if word.startswith("cluster=")]
+    for word in rest:
+        if word not in lengths and _LENGTH.fullmatch(word.lower()):
+            raise NotUnderstoodError(f"A length of time is written {word.lower()}, not {word}.")
     words = tuple(word for word in rest if word not in lengths and not word.startswith("cluster="))
     if len(lengths) > 1 or len(clusters) > 1:
         raise NotUnderstoodError("One length of time, and one cluster, can be asked for at once.")

@@ -25,6 +25,7 @@ from app.notify.blocks import NAME, Json, code, context, escape, link, section
 from app.notify.looked_up import LONGEST_CALLS, callers, open_incidents
 from app.notify.mutes import Mutes
 from app.store import search, timeline
+from app.store.namespaces import UnknownNamespaceError, check_namespace
 from app.store.seen import UnknownClusterError, read_seen
 
 HALF_AN_HOUR, FIVE_MINUTES = timedelta(minutes=30), timedelta(minutes=5)
@@ -67,7 +68,7 @@ class Commands:
         try:
             async with asyncio.timeout(WITHIN):
                 return await self._answer_in(channel, text, by=str(payload.get("user_name") or payload.get("user_id")))
-        except (NotUnderstoodError, UnknownClusterError) as error:
+        except (NotUnderstoodError, UnknownClusterError, UnknownNamespaceError) as error:
             return _whispered(str(error), [section(f"{escape(str(error), 4 * NAME)}\n\n{_HELP}")])
         except (TimeoutError, SQLAlchemyError) as error:
             log.warning("a command is not answered", command=text[:NAME], why=type(error).__name__)
@@ -110,6 +111,8 @@ class Commands:
         wanted = timeline.ChangeFilter(cluster=one.cluster, namespace=one.word, from_at=from_at, to_at=to_at)
         seen = await read_seen(conn, one.cluster, from_at=from_at, to_at=to_at)
         found = await timeline.list_changes(conn, wanted, limit=LINES)
+        if not found and seen.recorded:
+            await check_namespace(conn, one.cluster, one.word)
         total = await search.count_changes(conn, wanted, most=COUNTED)
         table = what_changed(found, from_at=from_at, to_at=to_at, gaps=seen.gaps, total=total, recorded=seen.recorded)
         page = {"cluster": one.cluster, "namespace": one.word, "from": from_at.isoformat(), "to": to_at.isoformat()}

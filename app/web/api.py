@@ -19,7 +19,8 @@ from app.core.screen.elsewhere import elsewhere
 from app.core.screen.incident_report import incident_report
 from app.core.screen.talkers import WEIGHTS, talkers
 from app.store import calls, history, incidents, objects, search, surroundings, timeline
-from app.store.seen import read_seen
+from app.store.namespaces import check_namespace
+from app.store.seen import Seen, read_seen
 from app.web import answers, examples, params, problems, shapes
 from app.web.accept import NDJSON, TEXT
 from app.web.auth import Needs
@@ -70,6 +71,8 @@ async def list_changes(
     async with reading(request) as conn:
         found = await search.find_changes(conn, wanted, before=before, limit=asked.limit, within=search.FURTHER)
         seen = await read_seen(conn, asked.cluster, from_at=asked.from_at, to_at=asked.to_at)
+        if not found.changes and before is None:
+            await _check_namespace(conn, asked, seen)
     return answers.Changes(
         items=[shapes.Change.of(change) for change in found.changes],
         next=params.encode_cursor(found.next),
@@ -297,6 +300,8 @@ async def list_what_changed(
     as_text = kind_of(request) == TEXT
     found = await timeline.list_changes(conn, wanted, limit=LINES if as_text else COUNTED)
     seen = await read_seen(conn, asked.cluster, from_at=from_at, to_at=to_at)
+    if not found:
+        await _check_namespace(conn, asked, seen)
     if not as_text:
         return answers.Changes(
             items=[shapes.Change.of(change) for change in found],
@@ -307,3 +312,9 @@ async def list_what_changed(
     return PlainTextResponse(
         what_changed(found, from_at=from_at, to_at=to_at, gaps=seen.gaps, total=total, recorded=seen.recorded)
     )
+
+
+async def _check_namespace(conn: AsyncConnection, asked: params.ChangesAsked | params.WhatChanged, seen: Seen) -> None:
+    """Raises UnknownNamespaceError. Before the first change of all, that there is none says more."""
+    if seen.recorded:
+        await check_namespace(conn, asked.cluster, asked.namespace)

@@ -12,6 +12,7 @@ from starlette.responses import HTMLResponse
 from app.core.model import Change, Resource, Rollout, Verb
 from app.core.roles import Role
 from app.store import history, rollouts, search, timeline
+from app.store.namespaces import unknown_namespace
 from app.store.seen import read_seen
 from app.store.undoing import MOST_UNDONE, read_known
 from app.web import change_views, params, templates, undoing, views
@@ -70,8 +71,10 @@ async def list_changes(request: Request, asked: Annotated[ChangesAsked, Query()]
         found = await search.find_changes(conn, wanted, before=before, limit=PAGE, within=search.AT_FIRST)
         seen = await read_seen(conn, asked.cluster, from_at=asked.from_at, to_at=asked.to_at)
         begun = await rollouts.begun_by(conn, found.changes)
+        unknown = "" if found.changes else await unknown_namespace(conn, asked.cluster, asked.namespace)
     return templates.page(
         "changes.html",
+        unknown=unknown,
         rows=_plain_rows(found.changes, begun),
         **_onward(found),
         asked=_named(asked),

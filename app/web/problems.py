@@ -20,6 +20,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from app.core.phrases import refusal
+from app.store.namespaces import UnknownNamespaceError
 from app.store.seen import UnknownClusterError
 from app.web import headers, numbered, templates
 from app.web.deps import deps_of
@@ -36,6 +37,8 @@ HEADINGS = {
     503: "Not at the moment",
 }
 """What a person reads above the sentence; programs get HTTP's own phrase."""
+_UNKNOWN: dict[type[Exception], str] = {UnknownClusterError: "cluster", UnknownNamespaceError: "namespace"}
+"""The parameter that names what nothing is recorded of."""
 
 
 @dataclass(slots=True)
@@ -167,8 +170,8 @@ def install(app: FastAPI) -> None:
             found = _of_http(error)
         elif isinstance(error, Problem):
             found = error
-        elif isinstance(error, UnknownClusterError):
-            found = Problem(404, str(error), "cluster")
+        elif type(error) in _UNKNOWN:
+            found = Problem(404, str(error), _UNKNOWN[type(error)])
         else:
             found = of_database(error)
         response = answer(found, request.scope)
@@ -186,7 +189,7 @@ def install(app: FastAPI) -> None:
         response.headers[numbered.HEADER] = numbered.id_of(request.scope)
         return response
 
-    of_ours = (Problem, UnknownClusterError, RequestValidationError, HTTPException)
+    of_ours: tuple[type[Exception], ...] = (Problem, *_UNKNOWN, RequestValidationError, HTTPException)
     for expected in (*of_ours, OperationalError, PoolTimeoutError, DBAPIError):
         app.add_exception_handler(expected, problem)
     app.add_exception_handler(Exception, bug)

@@ -49,6 +49,13 @@ def test_a_token_that_is_not_known_or_not_enough(site: Asked, tmp_path: Path) ->
     assert "this takes the role responder; yours is viewer" in little.stderr
 
 
+@pytest.mark.parametrize("asked", [("what-changed",), ("changes",), ("export", "changes")])
+def test_a_namespace_that_was_never_seen_is_a_mistake(site: Asked, asked: tuple[str, ...]) -> None:
+    done = site.run(*asked, "-n", "payment")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no namespace 'payment' is recorded; the nearest: payments" in done.stderr
+
+
 def test_who_is_asked_is_said_before_anything_is_sent(site: Asked, tmp_path: Path) -> None:
     none = run(FORESHOCK, "what-changed", FORESHOCK_URL=site.url)
     assert (none.returncode, "FORESHOCK_TOKEN_FILE names a file" in none.stderr) == (2, True)

@@ -133,6 +133,8 @@ async def test_who_calls(site: Site, told: Workspace) -> None:
         ("what-changed 999999d", "is not between 5 seconds and 400 days"),
         ("what-changed 1s", "is not between 5 seconds and 400 days"),
         ("what-changed 1h1d", "is no length of time"),
+        ("what-changed 30M", "A length of time is written 30m, not 30M."),
+        ("what-changed payment", "no namespace 'payment' is recorded; the nearest: payments"),
         ("what-changed cluster=moon", "there is no cluster 'moon'"),
         ("who-calls 7h", "Calls of at most 6 h"),
         ("incident payments", "only cluster=NAME can be said"),

@@ -217,8 +217,18 @@ async def test_what_changed_in_one_namespace_and_in_none(site: Site) -> None:
     one = await got(site, "what-changed", minus="1h", namespace="payments", format="json")
     assert {change["resource"]["namespace"] for change in one["items"]} == {"payments"}
     async with site.client() as client:
-        answer = await client.get("/api/v1/what-changed", params={"namespace": "nowhere"})
+        answer = await client.get("/api/v1/what-changed", params={"namespace": "payments", "minus": "6s"})
     assert "no change was seen" in answer.text
+
+
+@pytest.mark.parametrize("path", ["what-changed", "what-changed?format=json", "changes", "changes?kind=Deployment"])
+async def test_a_namespace_that_was_never_seen_is_refused(site: Site, path: str) -> None:
+    async with site.client() as client:
+        near = await client.get(f"/api/v1/{path}", params={"namespace": "payment", "cluster": "shop"})
+        far = await client.get(f"/api/v1/{path}", params={"namespace": "30M"})
+    assert (near.status_code, near.json()["field"]) == (404, "namespace")
+    assert near.json()["detail"] == "no namespace 'payment' is recorded in shop; the nearest: payments"
+    assert far.json()["detail"] == "no namespace '30M' is recorded; a length of time is written 30m"
 
 
 @pytest.mark.parametrize(

@@ -183,6 +183,11 @@ async def test_no_change_is_said_in_words(site: Site) -> None:
     assert re.search(r"[Nn]o change", found.text)
 
 
+async def test_a_namespace_that_was_never_seen_is_said_beside_the_filters(site: Site) -> None:
+    text, _ = await page(site, "/changes?namespace=payment&cluster=shop")
+    assert "No change matches: no namespace &#39;payment&#39; is recorded in shop; the nearest: payments." in text
+
+
 async def test_a_change_shows_its_diff_and_what_it_began(site: Site) -> None:
     source, found = await page(site, CHANGE)
     assert "<del>registry.example/checkout-api:v1.41.0</del>" in source

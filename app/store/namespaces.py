@@ -1,0 +1,67 @@
+"""Whether a namespace was ever seen, asked where a list of it is empty: what was mistyped must not read as calm."""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.failures import Expected
+
+_NEAREST = 3
+_A_LENGTH = re.compile(r"(?:[0-9]+[smhdw])+", re.IGNORECASE)
+
+_SEEN = text(
+    """
+SELECT FROM clusters c JOIN kinds k ON true, LATERAL (
+  SELECT FROM objects o WHERE o.cluster_id = c.id AND o.kind_id = k.id
+    AND o.namespace_id = (SELECT id FROM words WHERE word = :namespace)
+  UNION ALL
+  SELECT FROM objects o WHERE o.cluster_id = c.id AND o.kind_id = k.id AND k.api_group = '' AND k.kind = 'Namespace'
+    AND o.namespace_id = 0 AND o.name = :namespace
+  LIMIT 1) o
+WHERE c.name = coalesce(CAST(:cluster AS text), c.name)
+LIMIT 1
+"""
+)
+"""An object in it, of whatever kind, or it itself: a look into an index of ``objects`` for each kind. What a change was
+of is an object."""
+_NAMES = text(
+    """
+SELECT DISTINCT names.name FROM clusters c, LATERAL (
+  (SELECT o.name FROM objects o JOIN kinds k ON k.id = o.kind_id AND k.api_group = '' AND k.kind = 'Namespace'
+   WHERE o.cluster_id = c.id AND o.namespace_id = 0 LIMIT 1000)
+  UNION ALL
+  SELECT w.word FROM words w
+  WHERE w.id IN (SELECT namespace_id FROM changes t WHERE t.cluster_id = c.id ORDER BY at DESC LIMIT 1000)) names
+WHERE c.name = coalesce(CAST(:cluster AS text), c.name)
+LIMIT 2000
+"""
+)
+"""Those that are objects, and those in which something changed lately, which is all that an audit log tells."""
+
+
+class UnknownNamespaceError(Expected):
+    """Nothing is recorded of a namespace of this name; the message names those that are called much the same."""
+
+
+async def check_namespace(conn: AsyncConnection, cluster: str | None, namespace: str | None) -> None:
+    """Raises UnknownNamespaceError for one of which nothing is recorded in the cluster (None: in any) that this
+    connection may see: what it may not see is not there. Of no namespace (None, "") there is nothing to say."""
+    if said := await unknown_namespace(conn, cluster, namespace):
+        raise UnknownNamespaceError(said)
+
+
+async def unknown_namespace(conn: AsyncConnection, cluster: str | None, namespace: str | None) -> str:
+    """The same as a sentence; "" for one that is known."""
+    asked = {"cluster": cluster, "namespace": namespace}
+    if not namespace or (await conn.execute(_SEEN, asked)).first() is not None:
+        return ""
+    said = f"no namespace {namespace!r} is recorded{f' in {cluster}' if cluster else ''}"
+    if _A_LENGTH.fullmatch(namespace):
+        return f"{said}; a length of time is written {namespace.lower()}"
+    names = (await conn.scalars(_NAMES, {"cluster": cluster})).all()
+    near = get_close_matches(namespace.lower(), names, n=_NEAREST)
+    return f"{said}; the nearest: {', '.join(near)}" if near else said
