@@ -25,6 +25,7 @@ from app.web import answers, examples, params, problems, shapes
 from app.web.accept import NDJSON, TEXT
 from app.web.auth import Needs
 from app.web.change_report import change_report
+from app.web.cursors import Listing, history_of
 from app.web.deps import deps_of
 from app.web.follow_changes import follow_changes
 from app.web.follow_incidents import follow_incidents
@@ -67,7 +68,7 @@ async def list_changes(
     if asked.follow:
         chosen(request, (NDJSON,))
         return await follow_changes(request, wanted, since=asked.since, limit=asked.limit)
-    before = params.change_cursor(asked.after)
+    before = asked.listing.cursor(asked.after)
     async with reading(request) as conn:
         found = await search.find_changes(conn, wanted, before=before, limit=asked.limit, within=search.FURTHER)
         seen = await read_seen(conn, asked.cluster, from_at=asked.from_at, to_at=asked.to_at)
@@ -75,7 +76,7 @@ async def list_changes(
             await _check_namespace(conn, asked, seen)
     return answers.Changes(
         items=[shapes.Change.of(change) for change in found.changes],
-        next=params.encode_cursor(found.next),
+        next=asked.listing.next(found.next),
         **answers.context(seen),
     )
 
@@ -125,7 +126,8 @@ async def read_object(
     resource = Resource(
         cluster, "" if api_group == "core" else api_group, kind, None if namespace == "-" else namespace, name
     )
-    found = await history.read_history(conn, resource, before=params.change_cursor(asked.after), limit=asked.limit)
+    listing = history_of(resource)
+    found = await history.read_history(conn, resource, before=listing.cursor(asked.after), limit=asked.limit)
     if found is None:
         raise Problem(404, "there is no object of this name")
     seen = await read_seen(conn, cluster, from_at=None, to_at=None)
@@ -134,7 +136,7 @@ async def read_object(
         state=found.state.state,
         deleted_at=found.state.deleted_at,
         items=[shapes.Change.of(change) for change in found.changes],
-        next=params.next_of(found.changes, asked.limit),
+        next=listing.next_of(found.changes, asked.limit),
         **answers.context(seen),
     )
 
@@ -194,7 +196,8 @@ async def list_incidents(
     if asked.follow:
         chosen(request, (NDJSON,))
         return await follow_incidents(request, asked.cluster, since=asked.since, limit=asked.limit)
-    before = params.decode(asked.after) if asked.after is not None else None
+    listing = Listing("incidents", (asked.cluster, asked.status))
+    before = listing.decode(asked.after) if asked.after is not None else None
     async with reading(request) as conn:
         found = await incidents.list_incidents(
             conn, cluster=asked.cluster, status=asked.status, before=before, limit=asked.limit
@@ -204,7 +207,7 @@ async def list_incidents(
         seen = await read_seen(conn, asked.cluster, from_at=earliest, to_at=None)
     return answers.Incidents(
         items=[shapes.Incident.of(incident, first.get(incident.id)) for incident in found],
-        next=params.encode(found[-1].started_at, found[-1].id) if len(found) == asked.limit else None,
+        next=listing.encode(found[-1].started_at, found[-1].id) if len(found) == asked.limit else None,
         **answers.context(seen),
     )
 
@@ -305,7 +308,7 @@ async def list_what_changed(
     if not as_text:
         return answers.Changes(
             items=[shapes.Change.of(change) for change in found],
-            next=params.next_of(found, COUNTED),
+            next=Listing("changes").next_of(found, COUNTED),  # `changes` takes it, whatever its time is called
             **answers.context(seen),
         )
     total = await search.count_changes(conn, wanted, most=COUNTED)

@@ -14,12 +14,14 @@ from app.core.model import Change
 from app.store import arrivals, search
 from app.store.arrivals import Arrival, Place
 from app.store.timeline import ChangeFilter, Cursor, after
-from app.web import answers, params, shapes
+from app.web import answers, shapes
+from app.web.cursors import Listing
 from app.web.deps import deps_of
 from app.web.follow import check_age, follow, line, not_ours
 from app.web.problems import Problem
 from app.web.reading import check_whole
 
+LISTED = Listing("changes")
 AT_ONCE = 200
 """Changes that are read, and held, at a time."""
 MOST_LATER = 100_000
@@ -38,7 +40,7 @@ class Mark:
         """The mark as it travels."""
         parts = [f"{int(now.timestamp()):x}"]
         parts += [f"{cluster:x}.{number:x}.{told:x}" for cluster, (number, told) in sorted(self.places.items())]
-        return "_".join(parts) + (f"~{params.encode_cursor(self.listed)}" if self.listed else "")
+        return "_".join(parts) + (f"~{LISTED.next(self.listed)}" if self.listed else "")
 
     def behind(self, arrival: Arrival) -> Mark:
         """The mark once an arrival was told."""
@@ -54,7 +56,7 @@ def parse(text: str, now: datetime) -> tuple[Mark, datetime]:
     for one in places:
         cluster, number, told = (int(part, 16) for part in one.split("."))
         found[cluster] = Place(number, told)
-    return Mark(found, params.change_cursor(listed) if listed else None), made_at
+    return Mark(found, LISTED.cursor(listed or None)), made_at
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ from app.store.seen import read_seen
 from app.store.timeline import ChangeFilter
 from app.web import live, params, templates, views
 from app.web.auth import Needs, has
+from app.web.cursors import Listing
 from app.web.deps import deps_of
 from app.web.problems import Problem
 from app.web.reading import partial_clusters, reading, scope_of
@@ -112,7 +113,8 @@ async def list_incidents_news(request: Request, asked: Annotated[IncidentsNewsAs
 
 
 async def _listed(template: str, request: Request, asked: IncidentsAsked) -> HTMLResponse:
-    deps, before = deps_of(request), params.decode(asked.after) if asked.after else None
+    listing = Listing("incidents", (asked.cluster, None))
+    deps, before = deps_of(request), listing.decode(asked.after) if asked.after else None
     async with reading(request) as conn:
         found, quiet = await incidents.list_with_suspected(
             conn, cluster=asked.cluster, before=before, limit=PAGE, suspected=SUSPECTED
@@ -125,7 +127,7 @@ async def _listed(template: str, request: Request, asked: IncidentsAsked) -> HTM
         incidents=found,
         quiet=quiet,
         suspects=suspects,
-        next=params.encode(found[-1].started_at, found[-1].id) if len(found) == PAGE else None,
+        next=listing.encode(found[-1].started_at, found[-1].id) if len(found) == PAGE else None,
         seen=seen,
         cluster=asked.cluster,
         may_open=has(request, Role.RESPONDER),
@@ -159,6 +161,10 @@ def _axis(incident: Incident, ranking: Ranking | None, asked: WindowAsked) -> Ax
     if end - start > params.LONGEST:
         raise Problem(422, "the time between from and to is longer than 400 days", "to")
     return Axis(start, end)
+
+
+def _rows_of(incident: Incident, asked: WindowAsked) -> Listing:
+    return Listing("rows of an incident", (incident.id, asked.rows, asked.derived))
 
 
 def _rows_wanted(incident: Incident, ranking: Ranking | None, asked: WindowAsked, axis: Axis) -> ChangeFilter:
@@ -203,11 +209,11 @@ async def _screen(
 ) -> HTMLResponse:
     deps = deps_of(request)
     incident, ranking = known
-    axis = _axis(incident, ranking, asked)
+    axis, listing = _axis(incident, ranking, asked), _rows_of(incident, asked)
     async with reading(request) as conn:
         around = await surroundings.read_surroundings(conn, incident.cluster, from_at=axis.from_at, to_at=axis.to_at)
         wanted = _rows_wanted(incident, ranking, asked, axis)
-        rows = await timeline.list_changes(conn, wanted, before=params.change_cursor(after), limit=limit)
+        rows = await timeline.list_changes(conn, wanted, before=listing.cursor(after), limit=limit)
         wholes = await _wholes(conn, incident) if has(request, Role.RESPONDER) else ()
     now = deps.clock()
     page = views.incident_page(
@@ -216,7 +222,7 @@ async def _screen(
         axis=axis,
         around=around,
         rows=views.change_rows(rows, axis=axis, ranking=ranking, rollouts=around.rollouts),
-        next_cursor=params.next_of(rows, limit),
+        next_cursor=listing.next_of(rows, limit),
         asked=asked.named(),
         follow=views.follow(incident, ranking, opened, now=now),
     )
@@ -245,14 +251,14 @@ async def read_incident_rows(
 ) -> HTMLResponse:
     """The rows behind a cursor."""
     incident, ranking = await _incident(request, incident_id)
-    axis = _axis(incident, ranking, asked)
+    axis, listing = _axis(incident, ranking, asked), _rows_of(incident, asked)
     async with reading(request) as conn:
         wanted = _rows_wanted(incident, ranking, asked, axis)
-        found = await timeline.list_changes(conn, wanted, before=params.change_cursor(asked.after), limit=PAGE)
+        found = await timeline.list_changes(conn, wanted, before=listing.cursor(asked.after), limit=PAGE)
     return templates.page(
         "_rows.html",
         rows=views.change_rows(found, axis=axis, ranking=ranking),
-        next=params.next_of(found, PAGE),
+        next=listing.next_of(found, PAGE),
         asked=asked.named(),
         searched_to=None,
         rows_path=f"/incidents/{incident.id}",

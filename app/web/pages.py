@@ -18,6 +18,7 @@ from app.store.undoing import MOST_UNDONE, read_known
 from app.web import change_views, params, templates, undoing, views
 from app.web.aftermath import MOST_BESIDE, read_aftermath
 from app.web.auth import Needs
+from app.web.cursors import Listing, history_of
 from app.web.deps import deps_of
 from app.web.incident_pages import PAGE
 from app.web.problems import Problem
@@ -56,17 +57,17 @@ def _named(asked: params.ChangesAsked) -> dict[str, Any]:
     return named
 
 
-def _onward(found: search.Found) -> dict[str, Any]:
+def _onward(asked: ChangesAsked, found: search.Found) -> dict[str, Any]:
     """Where the rows go on; ``searched_to`` where that is an older time in which nothing was looked for yet."""
     searched_to = found.next.at if found.next and len(found.changes) < PAGE else None
-    return {"next": params.encode_cursor(found.next), "searched_to": searched_to}
+    return {"next": asked.listing.next(found.next), "searched_to": searched_to}
 
 
 @router.get("/changes")
 async def list_changes(request: Request, asked: Annotated[ChangesAsked, Query()]) -> HTMLResponse:
     """Changes with filters; the address says all of it."""
     now = deps_of(request).clock()
-    wanted, before = narrowed(request, asked.filter(now)), params.change_cursor(asked.after)
+    wanted, before = narrowed(request, asked.filter(now)), asked.listing.cursor(asked.after)
     async with reading(request) as conn:
         found = await search.find_changes(conn, wanted, before=before, limit=PAGE, within=search.AT_FIRST)
         seen = await read_seen(conn, asked.cluster, from_at=asked.from_at, to_at=asked.to_at)
@@ -76,7 +77,7 @@ async def list_changes(request: Request, asked: Annotated[ChangesAsked, Query()]
         "changes.html",
         unknown=unknown,
         rows=_plain_rows(found.changes, begun),
-        **_onward(found),
+        **_onward(asked, found),
         asked=_named(asked),
         seen=seen,
         verbs=tuple(Verb),
@@ -88,13 +89,13 @@ async def list_changes(request: Request, asked: Annotated[ChangesAsked, Query()]
 async def list_change_rows(request: Request, asked: Annotated[ChangesAsked, Query()]) -> HTMLResponse:
     """The rows behind a cursor."""
     now = deps_of(request).clock()
-    wanted, before = narrowed(request, asked.filter(now)), params.change_cursor(asked.after)
+    wanted, before = narrowed(request, asked.filter(now)), asked.listing.cursor(asked.after)
     async with reading(request) as conn:
         found = await search.find_changes(conn, wanted, before=before, limit=PAGE, within=search.FURTHER)
         begun = await rollouts.begun_by(conn, found.changes)
     rows = _plain_rows(found.changes, begun)
     around = {"asked": _named(asked), "rows_path": "/changes", "now": now}
-    return templates.page("_rows.html", rows=rows, **_onward(found), **around)
+    return templates.page("_rows.html", rows=rows, **_onward(asked, found), **around)
 
 
 @router.get("/_/changes/{change_id}/rollout")
@@ -149,7 +150,8 @@ async def read_object(
     """One object's history, with the difference between any two of its versions."""
     group, space = "" if api_group == "core" else api_group, None if namespace == "-" else namespace
     resource = Resource(cluster, group, kind, space, name)
-    cursor = params.change_cursor(asked.after)
+    listing = history_of(resource)
+    cursor = listing.cursor(asked.after)
     async with reading(request) as conn:
         found = await history.read_history(conn, resource, before=cursor, limit=PAGE)
         if found is None:
@@ -157,7 +159,7 @@ async def read_object(
         newer = await history.read_newer(conn, resource, cursor, most=MOST_UNDONE) if cursor else []
         seen = await read_seen(conn, cluster, from_at=None, to_at=None)
     shown = change_views.Shown(
-        asked.after or _above(found.changes), params.next_of(list(found.changes), PAGE), asked.old, asked.new
+        asked.after or _above(listing, found.changes), listing.next_of(list(found.changes), PAGE), asked.old, asked.new
     )
     page = change_views.object_page(resource, found, newer, shown=shown, seen=seen)
     if page is None:
@@ -165,6 +167,6 @@ async def read_object(
     return templates.page("object.html", page=page, now=deps_of(request).clock())
 
 
-def _above(changes: Sequence[Change]) -> str | None:
+def _above(listing: Listing, changes: Sequence[Change]) -> str | None:
     """The cursor that shows this page again when newer changes have come."""
-    return params.encode(changes[0].at, f"{changes[0].key + 1:x}") if changes else None
+    return listing.encode(changes[0].at, f"{changes[0].key + 1:x}") if changes else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
@@ -23,13 +22,14 @@ from pydantic import (
 )
 from starlette.convertors import Convertor, register_url_convertor
 
-from app.core.model import Change, Verb
+from app.core.model import Verb
 from app.core.phrases import iso_duration
 from app.core.screen.talkers import BY, USUAL
-from app.store.timeline import ChangeFilter, Cursor, after
+from app.store.timeline import ChangeFilter
+from app.web import cursors
+from app.web.cursors import OLDEST, Listing
 from app.web.problems import Problem
 
-OLDEST = datetime(2000, 1, 1, tzinfo=UTC)
 NEWEST = datetime(2100, 1, 1, tzinfo=UTC)
 LONGEST = timedelta(days=400)
 
@@ -81,15 +81,14 @@ Time = Annotated[AwareDatetime, BeforeValidator(_iso_time), AfterValidator(_thin
 Duration = Annotated[timedelta, WrapValidator(_length), AfterValidator(_positive)]
 Text = Annotated[str, Field(max_length=253), AfterValidator(printable)]
 Limit = Annotated[int, Field(ge=1, le=1000)]
-_CURSOR = r"^[0-9a-f]{1,13}\.([0-9a-f]{1,15}|[1-7][0-9a-f]{15})$"
-SINCE = rf"^[0-9a-f]{{1,10}}(_[0-9a-f]{{1,7}}\.[0-9a-f]{{1,15}}\.[0-9a-f]{{1,7}})*(~{_CURSOR[1:-1]})?$"
+SINCE = rf"^[0-9a-f]{{1,10}}(_[0-9a-f]{{1,7}}\.[0-9a-f]{{1,15}}\.[0-9a-f]{{1,7}})*(~{cursors.PATTERN[1:-1]})?$"
 WATCHED = 100
 """Incidents of which who follows is told what becomes of them: the newest."""
 INCIDENTS_SINCE = rf"^[0-9a-f]{{1,10}}_([0-9a-f]{{8}}){{0,{WATCHED}}}$"
 After = Annotated[
     str | None,
     Field(max_length=64, description="``next`` of the page before"),
-    WithJsonSchema({"anyOf": [{"type": "string", "pattern": _CURSOR}, {"type": "null"}]}),
+    WithJsonSchema({"anyOf": [{"type": "string", "pattern": cursors.PATTERN}, {"type": "null"}]}),
 ]
 
 
@@ -136,6 +135,13 @@ class ChangesAsked(Window):
         """The same, as the store asks. Raises Problem for an empty or overlong window."""
         self.check(now)
         return ChangeFilter(**self.model_dump(include=set(ChangeFilter.__dataclass_fields__)))
+
+    @property
+    def listing(self) -> Listing:
+        """Where it goes on, on pages and in REST."""
+        verb = self.verb and self.verb.value
+        of = (self.cluster, self.namespace, self.kind, self.actor, verb, self.text, self.derived)
+        return Listing("changes", of)
 
 
 class ChangesPage(ChangesAsked):
@@ -267,34 +273,3 @@ class _Rest(Convertor[str]):
 
 
 register_url_convertor("rest", _Rest())
-
-
-def encode(at: datetime, key: str) -> str:
-    """A keyset cursor as it travels: microseconds and the key that breaks ties."""
-    return f"{round((at - OLDEST) / timedelta(microseconds=1)):x}.{key}"
-
-
-def decode(text: str) -> tuple[datetime, str]:
-    """The inverse of encode. Raises Problem 400 for what we never handed out."""
-    if not re.fullmatch(_CURSOR, text):
-        raise Problem(400, "this cursor is not one of ours: start again without it", "after")
-    time, _, key = text.partition(".")
-    return OLDEST + timedelta(microseconds=int(time, 16)), key
-
-
-def next_of(found: Sequence[Change], limit: int) -> str | None:
-    """The cursor behind a full page, None at the end."""
-    return encode_cursor(after(found[-1])) if len(found) == limit else None
-
-
-def encode_cursor(cursor: Cursor | None) -> str | None:
-    """The inverse of change_cursor."""
-    return encode(cursor.at, f"{cursor.key:x}") if cursor else None
-
-
-def change_cursor(text: str | None) -> Cursor | None:
-    """A cursor of changes. Raises Problem 400 for what we never handed out."""
-    if text is None:
-        return None
-    at, key = decode(text)
-    return Cursor(at, int(key, 16))

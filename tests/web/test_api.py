@@ -279,7 +279,20 @@ async def test_a_bad_parameter_is_named(site: Site, path: str, field: str) -> No
 
 
 @pytest.mark.parametrize(
-    "cursor", ["x", "", "0.", "zz.1", "1.zz", "ffffffffffffffffffff.1", "1.8000000000000000", "-1.1", "1.1.1", "%00.1"]
+    "cursor",
+    [
+        "x",
+        "",
+        "0.",
+        "zz.1",
+        "1.zz",
+        "ffffffffffffffffffff.1",
+        "1.8000000000000000",
+        "-1.1",
+        "1.1.1",
+        "%00.1",
+        "1.1.aabb",
+    ],
 )
 async def test_a_cursor_that_is_not_ours_is_refused(site: Site, cursor: str) -> None:
     answer = await refused(site, f"changes?after={cursor}")
