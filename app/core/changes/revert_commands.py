@@ -31,6 +31,15 @@ _SEALED = (
     "The {kind} is immutable, which the API server never takes back: delete it and make it anew as it was (its manifest"
     " before this change can be downloaded), then restart what reads it."
 )
+_NOT_WHOLE = (
+    "Apply it again from where it is declared: secret values{which} are not kept here. Where it is declared nowhere,"
+    " download its manifest before this change, as foreshock revert {id} --manifest prints it, put in what it says is"
+    " missing, and apply that."
+)
+_LONG = (
+    "It is too long for a command here: download its manifest before this change, as foreshock revert {id} --manifest"
+    " prints it, and apply that."
+)
 _MANIFEST_LIMIT = 16_000
 _HELM_RELEASE = "sh.helm.release.v1."
 HOLDS_OTHERS = {
@@ -194,8 +203,11 @@ def _recreate(change: Change, known: Known) -> Command:
     if whole is None:
         return Command("", "Apply it again from where it is declared: what it held is not known here well enough.")
     manifest = _visible(orjson.dumps(whole, option=orjson.OPT_INDENT_2).decode())
-    if TAG.search(manifest) or len(manifest) > _MANIFEST_LIMIT or "\nEND\n" in manifest:
-        return Command("", "Apply it again from where it is declared: secret or long values are not kept here.")
+    if TAG.search(manifest):
+        which = " (all of binaryData counts as such)" if "binaryData" in whole else ""
+        return Command("", _NOT_WHOLE.format(which=which, id=change.id))
+    if len(manifest) > _MANIFEST_LIMIT:
+        return Command("", _LONG.format(id=change.id))
     caution = f"The last known state, without what the server had added. {owners}".strip()
     ways = (f"kubectl apply{dry} -f - <<'END'\n{manifest}\nEND" for dry in ("", _SERVER))
     return Command(next(ways), caution, next(ways))

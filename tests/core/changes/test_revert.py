@@ -220,6 +220,22 @@ def test_what_is_not_known_is_not_invented(change: Change) -> None:
     assert "declared" in recipe.warning
 
 
+@pytest.mark.parametrize(
+    ("kind", "state", "words"),
+    [
+        ("Secret", {"data": {"k": "<redacted:00000000>"}}, "secret values are not kept here"),
+        ("ConfigMap", {"binaryData": {"k": "<redacted:00000000>"}}, "secret values (all of binaryData counts as such)"),
+        ("ConfigMap", {"data": {"k": "x" * 20_000}}, "too long for a command"),
+    ],
+)
+def test_where_no_command_is_shown_of_a_deletion_the_manifest_is_named(kind: str, state: Object, words: str) -> None:
+    change = changed(kind, state, None)
+    recipe = revert_recipe(change)
+    assert recipe.command == ""
+    assert words in recipe.warning
+    assert f"foreshock revert {change.id} --manifest" in recipe.warning
+
+
 def test_a_secret_value_is_never_put_into_a_command() -> None:
     recipe = revert_recipe(
         changed("Secret", {"data": {"k": "<redacted:00000000>"}}, {"data": {"k": "<redacted:11111111>"}})
