@@ -7,16 +7,18 @@ assistant can read and mend; a tool that is not known, and a bug, are errors of 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterable, Mapping
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 import anyio.to_thread
 import mcp_types as types
+from anyio.streams.memory import MemoryObjectSendStream
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from app.core.changes.report import tame
@@ -52,15 +54,48 @@ READS_ONLY = types.ToolAnnotations(
 _LONGEST_REFUSAL = 1_000
 
 
+class Sends(Protocol):
+    """What takes messages for the assistant."""
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Sends one."""
+
+
 def serve(server: Reads) -> None:
     """Answers until standard input ends."""
 
     async def serving() -> None:
-        async with stdio_server() as (reads, writes):
+        async with stdio_server() as (reads, writes), anyio.create_task_group() as group:
+            passed, readable = anyio.create_memory_object_stream[SessionMessage | Exception]()
+            group.start_soon(_pass_on, reads, passed, writes)
             protocol = protocol_of(server)
-            await protocol.run(reads, writes, protocol.create_initialization_options())
+            await protocol.run(readable, writes, protocol.create_initialization_options())
+            group.cancel_scope.cancel()
 
     anyio.run(serving)
+
+
+async def _pass_on(
+    reads: AsyncIterable[SessionMessage | Exception],
+    passed: MemoryObjectSendStream[SessionMessage | Exception],
+    writes: Sends,
+) -> None:
+    """Passes on what was read, and answers each line that is no message, which the library drops without a word: as
+    https://www.jsonrpc.org/specification#error_object says, of no id."""
+    async with passed:
+        async for one in reads:
+            if not isinstance(one, Exception):
+                await passed.send(one)
+                continue
+            is_json = isinstance(one, ValidationError) and one.errors()[0]["type"] != "json_invalid"
+            error = (
+                types.ErrorData(code=types.INVALID_REQUEST, message="this line is no message of JSON-RPC 2.0")
+                if is_json
+                else types.ErrorData(
+                    code=types.PARSE_ERROR, message="this line is no JSON: a message is one line of it"
+                )
+            )
+            await writes.send(SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=None, error=error)))
 
 
 def protocol_of(server: Reads) -> Server[Any]:

@@ -117,6 +117,29 @@ async def test_every_tool_answers_with_how_fresh_that_is_and_what_was_not_seen(s
     assert data["incident"]["none_of_these"] == pytest.approx(world.ranking().none_of_these)
 
 
+def test_a_line_that_is_no_message_is_answered(site: Asked) -> None:
+    ping = {"jsonrpc": "2.0", "id": 7, "method": "ping"}
+    lines = ["{no json", '{"jsonrpc": "2.0"}', json.dumps(ping)]
+    with subprocess.Popen(
+        [sys.executable, "-m", "app", "mcp"],
+        env=environment(**site.variables()),
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as program:
+        assert program.stdin
+        assert program.stdout
+        program.stdin.write("\n".join(lines) + "\n")
+        program.stdin.flush()
+        answers = [json.loads(program.stdout.readline()) for _ in lines]
+        program.stdin.close()
+        assert program.wait(30) == 0
+    codes = [(one["id"], one.get("error", {}).get("code")) for one in answers]
+    assert codes == [(None, -32700), (None, -32600), (7, None)]
+    assert "no JSON" in answers[0]["error"]["message"]
+
+
 async def test_pages_go_on_where_they_ended(site: Asked) -> None:
     async with assistant(**site.variables()) as client:
         first = (await told(client, "changes", limit=3))["data"]
