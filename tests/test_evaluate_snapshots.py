@@ -146,6 +146,16 @@ async def test_what_cannot_be_judged_is_told_and_the_others_are_evaluated(dsn: s
     assert refused.said.startswith(f"refused: {tmp_path}/good/k8s_objects_raw.tsv, line 34, column 1: it has 1 columns")
 
 
+async def test_of_rows_that_are_not_sorted_it_is_said_where_nothing_can_be_judged(dsn: str, tmp_path: Path) -> None:
+    objects = a_snapshot(tmp_path / "newest-first", second=440) / "k8s_objects_raw.tsv"
+    head, *rows = objects.read_text().splitlines()
+    objects.write_text("\n".join([head, *reversed(rows)]) + "\n")
+    [found] = (await judged(dsn, tmp_path)).not_judged
+    assert "no alert in it began while objects were recorded" in found.reason
+    assert "rows of it could not be used, first " in found.reason
+    assert "it is older than the row before it: sort the rows by their Timestamp" in found.reason
+
+
 @pytest.mark.parametrize(("named", "second"), [("HighRequestErrorRate", 640), ("NobodyKnows", 30)])
 async def test_the_incident_is_that_of_the_alerts_which_the_ground_truth_names(
     dsn: str, tmp_path: Path, named: str, second: float

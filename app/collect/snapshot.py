@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
@@ -27,8 +27,9 @@ from app.collect.itbench import EVENTS, OBJECTS, Refuse, Row
 from app.collect.learning import BATCH, Learning
 from app.collect.strict import told
 from app.core.changes.lateness import TICK, RawTimed, When, created_after, written
-from app.core.model import Resource, Symptom
+from app.core.model import Reject, Resource, Symptom
 from app.core.objects.redact import Redactor
+from app.core.phrases import many
 from app.store.reach import WATCH
 from app.store.redaction import read_redactor
 
@@ -76,7 +77,8 @@ class Contents:
 class Snapshot:
     """Tells the rows of a folder into an empty database, from one moment to the next.
 
-    ``alerts`` are those that fired; ``problems`` says in words what was refused, once it is recorded.
+    ``alerts`` are those that fired; ``problems`` says in words what was refused, once it is recorded, and ``lacks`` in
+    short from the start, behind another sentence: it may be why the snapshot cannot be judged.
     """
 
     def __init__(self, engine: AsyncEngine, cluster: str, folder: Path, *, redactor: Redactor, now: datetime) -> None:
@@ -91,9 +93,10 @@ class Snapshot:
         self.contents.is_whole = not self._intake.tally.rejects
         self.alerts = itbench.read_alerts(folder, self._intake.redactor, end=now, refuse=self._refuse)
         refused = self._intake.take({})
+        self.lacks = _lacks(refused.rejects)
         if not self.contents.lists:
-            why = f"; {told(refused.rejects[0])}" if refused.rejects else ""
-            raise UnreadableError(f"{folder}: there is no object in {OBJECTS}, so there are no changes to rank{why}")
+            none = f"there is no object in {OBJECTS}, so there are no changes to rank"
+            raise UnreadableError(f"{folder}: {none}{self.lacks}")
         self._learning.learner.add(refused)
         self.problems: list[str] = []
         self._known: dict[Listed, dict[Place, str]] = {}
@@ -219,3 +222,8 @@ def _place(row: Row) -> Place:
 
 def _created(row: Row) -> datetime | None:
     return row.peek.metadata.creationTimestamp
+
+
+def _lacks(rejects: Sequence[Reject]) -> str:
+    """How many rows and alerts were refused, and the first with its reason; "" for none."""
+    return f"; {many(len(rejects), 'row')} of it could not be used, first {told(rejects[0])}" if rejects else ""

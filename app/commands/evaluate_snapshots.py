@@ -34,7 +34,8 @@ async def snapshot(dsn: str, folder: Path, *, now: datetime) -> tuple[Case, Answ
         told = await Snapshot.open(engine, CLUSTER, folder, now=now)
         calling = _calling(told, truth)
         if not calling:
-            raise NotJudgedError(f"{folder}: no alert in it began while objects were recorded, so there is no incident")
+            none = "no alert in it began while objects were recorded, so there is no incident"
+            raise NotJudgedError(f"{folder}: {none}{told.lacks}")
         started = min(alert.at for alert in calling)
         end = min(told.contents.end, max(started + LATER, told.contents.listed_again(started)))
         found = []
