@@ -134,19 +134,25 @@ class Measuring:
             return
 
         def read() -> list[MetricSeries]:
-            scraped = self._servers.pop(started, None)
+            scraped = self._servers.get(started)
             if scraped is None:
                 url, since = URL(address), datetime.fromtimestamp(started, UTC)
                 # Of several behind one address each counts by itself, and each life of one begins at zero.
                 instance = f"{url.host}:{url.port}{SINCE}{since:%Y-%m-%d %H:%M:%S}"
                 scraped = Scraped({"job": API_SERVER, "instance": instance}, redactor, self._kept)
+            found = scraped.take(text, at)
+            self._servers.pop(started, None)
             self._servers = dict([*self._servers.items(), (started, scraped)][-MOST_SERVERS:])
-            return scraped.take(text, at)
+            return found
 
         try:
             found = await asyncio.to_thread(read)
         except UnreadableError as error:
             self._fail("the API server", at, str(error))
+            if mine := self._servers.pop(started, None):
+                await self._keep(mine.miss(at), at)
+            else:  # it does not say which of them it is
+                await self.miss(at)
             return
         self._trouble.pop("the API server", None)
         await self._keep(found, at)

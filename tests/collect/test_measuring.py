@@ -18,6 +18,7 @@ from app.collect.measuring import EVERY, WAITING, Measuring
 from app.collect.prometheus import FIRST, LONGEST, OVERLAP, Prometheus, Question
 from app.collect.scrape import Kept, Target
 from app.collect.watch import Pace
+from app.core.metrics.lines import SINCE
 from app.core.model import MetricSeries
 from app.core.objects.redact import Redactor
 from app.store import measured, series
@@ -221,6 +222,26 @@ async def test_api_servers_behind_one_address_are_told_apart(lab: Lab) -> None:
     assert [name.split(",")[0] for name in found] == ["10.0.0.1:6443"] * 2
     assert sorted(tuple(told.values[:2]) for told in found.values()) == [(1.0, 2.0), (10.0, 11.0)]
     assert all(is_stale(told.values[2]) for told in found.values())
+
+
+@pytest.mark.parametrize(
+    ("bad", "ended"),
+    [(b"<html>", {"a", "b"}), (api_server(T0.timestamp(), 3) + b"workqueue_depth {broken 1\n", {"a"})],
+)
+async def test_what_an_api_server_told_ends_when_it_tells_what_cannot_be_read(
+    lab: Lab, bad: bytes, ended: set[str]
+) -> None:
+    one = measuring(lab, WantedCluster(lab.cluster), Clock(sleeps=0))
+    starts = {f"{since:%Y-%m-%d %H:%M:%S}": name for since, name in ((T0, "a"), (T0 + timedelta(seconds=60), "b"))}
+    async with running(one):
+        for start in (T0.timestamp(), T0.timestamp() + 60):
+            await one.take(api_server(start, 1), ADDRESS, T0)
+        await one.take(bad, ADDRESS, T0 + timedelta(minutes=1))
+    assert "not Prometheus' text" in one.remarks[0]
+    found = {dict(told.labels)["instance"].rpartition(SINCE)[2]: told for told in await stored(lab, "workqueue_depth")}
+    assert {starts[since] for since, told in found.items() if is_stale(told.values[-1])} == ended
+    ups = [told.values[-1] for told in await stored(lab, "up")]
+    assert sorted(ups) == [0.0] * len(ended) + [1.0] * (2 - len(ended))
 
 
 @pytest.mark.parametrize(
