@@ -143,7 +143,7 @@ RECORDINGS: tuple[tuple[str, str, Callable[[Recording], float | None]], ...] = (
     ("foreshock_calls_read_total", "API calls that the audit log told of.", lambda one: one.calls),
     (
         "foreshock_quarantined_total",
-        "Events and objects that cannot be read, and stand in quarantine.",
+        "Events and objects of watches and of the audit webhook that cannot be read, and stand in quarantine.",
         lambda one: one.quarantined,
     ),
 )
