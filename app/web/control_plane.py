@@ -22,7 +22,7 @@ from app.core.metrics.measures import Graph, window_grid
 from app.core.metrics.panels import GROUPS, METRICS, Panel
 from app.core.roles import Role
 from app.core.screen.axis import Axis, Tick, ticks
-from app.core.screen.plots import Marker, markers, plot
+from app.core.screen.plots import ENDLESS, Marker, markers, plot
 from app.store import lines, surroundings
 from app.store.seen import Seen
 from app.store.series import TooMuchError
@@ -111,10 +111,15 @@ def groups_of(found: dict[str, Graph], axis: Axis) -> tuple[PanelGroup, ...]:
             group.key,
             group.title,
             tuple((drawn(one, found[one.key], axis), explored(one)) for one in group.panels if found[one.key].measured),
-            tuple(one.title for one in group.panels if not found[one.key].measured),
+            tuple(_missing(one, found[one.key]) for one in group.panels if not found[one.key].measured),
         )
         for group in GROUPS
     )
+
+
+def _missing(panel: Panel, graph: Graph) -> str:
+    """A panel that cannot be drawn, and why where something is stored."""
+    return f"{panel.title} ({ENDLESS})" if graph.endless else panel.title
 
 
 async def measured(conn: AsyncConnection, cluster: str, axis: Axis) -> Callable[[], dict[str, Graph]]:

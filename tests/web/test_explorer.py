@@ -118,6 +118,17 @@ async def test_a_quantile_of_what_no_buckets_are_stored_is_called_a_mean(site: S
     assert "0.99 quantile of nothing" in await explored(site, ASKED | {"metric": "nothing", "measure": "quantile"})
 
 
+async def test_of_buckets_without_the_last_it_is_said_what_is_missing(site: Site) -> None:
+    like = world.metrics()[0]
+    counted = tuple(float(10 * place) for place in range(len(like.times)))
+    series = [replace(like, name="odd_bucket", labels=(("le", le),), values=counted) for le in ("0.1", "0.2")]
+    async with site.database.write.begin() as conn:
+        await record(conn, Batch(cluster=world.CLUSTER, series=tuple(series)))
+    page = await explored(site, ASKED | {"metric": "odd", "measure": "quantile"})
+    assert "Nothing matches in this time" in page
+    assert "one line whose buckets have no le=&#34;+Inf&#34;, without which there is no quantile." in page
+
+
 async def test_the_form_offers_the_metrics_that_are_stored(site: Site) -> None:
     page = await explored(site, {})
     assert "<option>apiserver_request_duration_seconds</option>" in page

@@ -84,13 +84,15 @@ class Curve:
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
     """The curves of a question, those that say most first. ``measure`` is how they were measured: a quantile without
-    buckets is drawn as the mean; beside others that have some, ``bucketless`` counts those that are not drawn.
+    buckets is drawn as the mean; beside others that have some, ``bucketless`` counts those that are not drawn, and
+    ``endless`` those of whose buckets the last is missing, ``le="+Inf"``: of them there is no quantile.
     """
 
     axis: Grid
     curves: tuple[Curve, ...]
     measure: Measure = Measure.RATE
     bucketless: int = 0
+    endless: int = 0
 
     @property
     def measured(self) -> bool:
@@ -115,13 +117,15 @@ def graph(rows: Iterable[Rows], axis: Grid, query: SeriesQuery) -> Graph:
     named: dict[str, list[Rows]] = defaultdict(list)
     for one in rows:
         named[one.name].append(one)
+    endless = 0
     for metric in query.metrics:
+        endless = endless or _endless(named, metric, query)
         for measure in (query.measure, Measure.MEAN) if query.measure is Measure.QUANTILE else (query.measure,):
             curves = _curves(named, axis, query, metric=metric, measure=measure)
             if curves:
                 bucketless = _bucketless(named, metric) if measure is Measure.QUANTILE else 0
-                return Graph(axis, curves, measure, bucketless)
-    return Graph(axis, (), query.measure)
+                return Graph(axis, curves, measure, bucketless, endless)
+    return Graph(axis, (), query.measure, endless=endless)
 
 
 def _bucketless(named: dict[str, list[Rows]], metric: str) -> int:
@@ -130,6 +134,14 @@ def _bucketless(named: dict[str, list[Rows]], metric: str) -> int:
         {key for one in named.get(f"{metric}{part}", ()) for key, _ in one.asked} for part in ("_count", "_bucket")
     )
     return len(counted - split)
+
+
+def _endless(named: dict[str, list[Rows]], metric: str, query: SeriesQuery) -> int:
+    """Of how many lines buckets are stored, and none of them has no bound above."""
+    if query.measure is not Measure.QUANTILE or "le" in query.by:
+        return 0
+    asked = {key for one in named.get(f"{metric}_bucket", ()) for key in one.asked}
+    return len({split for split, _ in asked} - {split for split, bound in asked if _bound(bound) == np.inf})
 
 
 @dataclass(slots=True)
@@ -246,9 +258,15 @@ def _buckets(parts: dict[str, list[Floats]]) -> dict[float, Floats]:
     Prometheus kept ``le="1"`` as a target told it, and since then it is ``1.0``. What is no number is no bucket."""
     together: dict[float, list[Floats]] = defaultdict(list)
     for bound, rates_of in parts.items():
-        with suppress(ValueError):
-            together[float(bound)] += rates_of
+        together[_bound(bound)] += rates_of
     return {bound: added(some) for bound, some in together.items() if not np.isnan(bound)}
+
+
+def _bound(written: str) -> float:
+    """The upper bound of a bucket; NaN for what is no number."""
+    with suppress(ValueError):
+        return float(written)
+    return np.nan
 
 
 def histogram_quantile(quantile: float, buckets: dict[float, Floats]) -> Floats:

@@ -69,6 +69,9 @@ class Marker:
     label: str
 
 
+ENDLESS = 'no le="+Inf", without which there is no quantile'
+
+
 def plot(key: str, title: str, unit: str, *, graph: Graph, axis: Axis, asked: Measure) -> Plot:
     """A graph as it is drawn; where a quantile was ``asked`` for and the mean is known alone, it says so."""
     peak = max((float(np.nanmax(curve.values)) for curve in graph.curves if _known(curve).any()), default=0.0)
@@ -91,8 +94,10 @@ def plot(key: str, title: str, unit: str, *, graph: Graph, axis: Axis, asked: Me
 def remark(graph: Graph, *, asked: Measure) -> str:
     """In which way a graph is not what was ``asked`` for; "" where it is."""
     if _is_mean(graph, asked):
-        return "no buckets are stored: this is the mean"
-    return f"not drawn: {many(graph.bucketless, 'line')} without stored buckets" if graph.bucketless else ""
+        return f"{f'its buckets have {ENDLESS}' if graph.endless else 'no buckets are stored'}: this is the mean"
+    why = {"without stored buckets": graph.bucketless, f"whose buckets have {ENDLESS}": graph.endless}
+    lines = [f"{many(count, 'line')} {what}" for what, count in why.items() if count]
+    return f"not drawn: {' and '.join(lines)}" if lines else ""
 
 
 def _is_mean(graph: Graph, asked: Measure) -> bool:

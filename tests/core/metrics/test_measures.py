@@ -252,6 +252,24 @@ def test_lines_without_buckets_beside_some_that_have_them_are_counted() -> None:
     assert (drawn.title, drawn.remark) == ("Wait, p50", "not drawn: 2 lines without stored buckets")
 
 
+@pytest.mark.parametrize(
+    ("beside", "remark"),
+    [
+        ((), 'not drawn: one line whose buckets have no le="+Inf", without which there is no quantile'),
+        (("sum", "count"), 'its buckets have no le="+Inf", without which there is no quantile: this is the mean'),
+        (("whole",), 'not drawn: one line whose buckets have no le="+Inf", without which there is no quantile'),
+    ],
+)
+def test_of_buckets_without_the_last_it_is_said_why_there_is_no_quantile(beside: tuple[str, ...], remark: str) -> None:
+    told = [a_series("wait_bucket", counting(10), queue="a", le=le) for le in ("0.1", "0.2")]
+    told += [a_series("wait_bucket", counting(10), queue="b", le=le) for le in ("0.1", "+Inf") if "whole" in beside]
+    told += [a_series(f"wait_{part}", counting(10), queue="a") for part in beside if part != "whole"]
+    found = graph(told, AXIS, SeriesQuery(("wait",), Measure.QUANTILE, ("queue",), quantile=0.5))
+    assert found.measured is bool(beside)
+    window = Axis(datetime.fromtimestamp(0, UTC), datetime.fromtimestamp(600, UTC))
+    assert plot("wait", "Wait, p50", "s", graph=found, axis=window, asked=Measure.QUANTILE).remark == remark
+
+
 # -- conditions, and the panels themselves
 
 
