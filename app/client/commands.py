@@ -62,9 +62,13 @@ def changes(
     server: Server,
     from_at: From = None,
     to_at: To = None,
-    kind: Annotated[str | None, typer.Option(help="Only of this kind, as Deployment.")] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="Only of this kind, as Deployment.", autocompletion=completion.kinds)
+    ] = None,
     actor: Annotated[str | None, typer.Option(help="Only by who is called so.")] = None,
-    verb: Annotated[str | None, typer.Option(help="Only create, update or delete.")] = None,
+    verb: Annotated[
+        str | None, typer.Option(help="Only create, update or delete.", autocompletion=completion.verbs)
+    ] = None,
     text: Annotated[str | None, typer.Option(help="Only with this in the summary, which names the object.")] = None,
     derived: Annotated[bool, typer.Option("--derived", help="Also what controllers wrote because of another.")] = False,
     limit: Annotated[int | None, typer.Option(min=1, max=1000, help="How many; 100, or with --follow 20.")] = None,
@@ -110,7 +114,10 @@ def who_calls(
     at: At = None,
     by: Annotated[
         str | None,
-        typer.Option(help="Told apart by what, with commas: user,verb,resource; also pod, user_agent, code ..."),
+        typer.Option(
+            help="Told apart by what, with commas: user,verb,resource; also pod, user_agent, code ...",
+            autocompletion=completion.by,
+        ),
     ] = None,
     order: Annotated[str | None, typer.Option(help="By what rose most: calls, or latency.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, max=1000, help="How many; 20.")] = None,

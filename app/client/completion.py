@@ -11,12 +11,14 @@ import typer
 
 from app.client.environment import CA_FILE, CLUSTER, TOKEN, TOKEN_FILE, URL
 from app.client.server import Server
+from app.core.model import Verb
+from app.core.screen.told_apart import BY
 from app.failures import Expected
 
 WITHIN = 1.0
 """Seconds that a person waits for the Tab key."""
 _LOOKED_AT = 200
-"""Of the newest changes, in which namespaces are looked for."""
+"""Of the newest changes, in which namespaces and kinds are looked for."""
 Offer = tuple[str, str]
 """A value, and what it is."""
 _NO_WORD = re.compile(r"[^\w.:@+-]")
@@ -31,13 +33,24 @@ def clusters(ctx: typer.Context, incomplete: str) -> list[Offer]:
 
 def namespaces(ctx: typer.Context, incomplete: str) -> list[Offer]:
     """Namespaces in which something changed lately."""
+    return _of_newest(ctx, incomplete, "namespace")
 
-    def found(server: Server) -> Iterator[Offer]:
-        newest = server.json("changes", cluster=_said(ctx, "cluster", CLUSTER), limit=_LOOKED_AT)["items"]
-        for name in sorted({change["resource"]["namespace"] or "" for change in newest}):
-            yield name, ""
 
-    return _offered(ctx, incomplete, found)
+def kinds(ctx: typer.Context, incomplete: str) -> list[Offer]:
+    """Kinds of what changed lately."""
+    return _of_newest(ctx, incomplete, "kind")
+
+
+def verbs(incomplete: str) -> list[str]:
+    """What may be done to an object."""
+    return [verb.value for verb in Verb if verb.value.startswith(incomplete)]
+
+
+def by(incomplete: str) -> list[str]:
+    """What calls are told apart by, behind the last comma, without what stands before it."""
+    before, comma, begun = incomplete.rpartition(",")
+    named = before.split(",")
+    return [f"{before}{comma}{name}" for name in BY if name.startswith(begun) and name not in named]
 
 
 def incidents(ctx: typer.Context, incomplete: str) -> list[Offer]:
@@ -69,6 +82,15 @@ def contexts(ctx: typer.Context, incomplete: str) -> list[Offer]:
     except Expected:
         return []
     return [(name, "") for name in found if name.startswith(incomplete)]
+
+
+def _of_newest(ctx: typer.Context, incomplete: str, part: str) -> list[Offer]:
+    def found(server: Server) -> Iterator[Offer]:
+        newest = server.json("changes", cluster=_said(ctx, "cluster", CLUSTER), limit=_LOOKED_AT)["items"]
+        for name in sorted({change["resource"][part] or "" for change in newest}):
+            yield name, ""
+
+    return _offered(ctx, incomplete, found)
 
 
 def _offered(ctx: typer.Context, incomplete: str, find: Callable[[Server], Iterator[Offer]]) -> list[Offer]:

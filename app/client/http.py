@@ -14,10 +14,10 @@ from pathlib import Path
 from time import monotonic
 from urllib.error import URLError
 from urllib.parse import SplitResult, urlsplit
-from urllib.request import HTTPHandler, HTTPSHandler, OpenerDirector, ProxyHandler, Request
+from urllib.request import HTTPHandler, HTTPSHandler, OpenerDirector, ProxyHandler, Request, getproxies, proxy_bypass
 
 from app.client.environment import CA_FILE, TOKEN, TOKEN_FILE, URL
-from app.client.transport import IN_ALL, WITHIN, Answer, UnreachableError
+from app.client.transport import IN_ALL, PREFIX, WITHIN, Answer, UnreachableError
 from app.failures import Expected
 
 _AT_ONCE = 1 << 16
@@ -37,7 +37,8 @@ class Http:
         self._token = token
         self._opener = OpenerDirector()
         own = is_loopback(self.host)  # what is meant for this machine is no proxy's business
-        for handler in (ProxyHandler({} if own else None), HTTPHandler(), HTTPSHandler(context=_trusting(ca_file))):
+        self._proxies = {} if own or proxy_bypass(self.host) else getproxies()
+        for handler in (ProxyHandler(self._proxies), HTTPHandler(), HTTPSHandler(context=_trusting(ca_file))):
             self._opener.add_handler(handler)
 
     @property
@@ -99,9 +100,19 @@ class Http:
             why = f"no TLS could be agreed on ({(reason.reason or 'no reason').replace('_', ' ').lower()})"
         else:
             why = (getattr(reason, "strerror", None) or str(reason) or "it ended the connection").rstrip(".")
+        if proxy := self._proxies.get(scheme := self._parts_of_url.scheme):
+            return UnreachableError(
+                f"{self.name} cannot be reached by way of the proxy {_place(proxy)}: {why}. Is {scheme}_proxy right,"
+                f" and {URL}? Where no proxy is to be asked, no_proxy names {self.host}"
+            )
         return UnreachableError(
             f"{self.name} cannot be reached: {why}. Is {URL} right, and does this machine reach it (VPN, proxy)?"
         )
+
+
+def _place(proxy: str) -> str:
+    """Host and port of a proxy, without what it is asked with."""
+    return proxy.rpartition("@")[2].rpartition("//")[2].rstrip("/")
 
 
 def is_loopback(host: str) -> bool:
@@ -124,6 +135,8 @@ def _checked(url: str) -> SplitResult:
         raise AddressError(f"{URL} is {url!r}: http:// or https:// and a host are needed")
     if parts.query or parts.fragment or " " in url:
         raise AddressError(f"{URL} is {url!r}: it has no query and no fragment")
+    if parts.path.rstrip("/").endswith(PREFIX):
+        raise AddressError(f"{URL} is {url!r}: leave out {PREFIX} at its end, which is asked for anyway")
     return parts
 
 

@@ -8,11 +8,10 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from app.client.environment import TOKEN, TOKEN_FILE, URL
-from app.client.transport import IN_ALL, WITHIN, Answer, Transport, UnreachableError
+from app.client.transport import IN_ALL, PREFIX, WITHIN, Answer, Transport, UnreachableError
 from app.core.changes.report import tame
 from app.failures import Exit, Expected
 
-PREFIX = "/api/v1"
 JSON, TEXT, NDJSON, YAML = "application/json", "text/plain", "application/x-ndjson", "application/yaml"
 PROBLEM = "application/problem+json"
 PAGE = 1000

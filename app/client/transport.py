@@ -8,6 +8,8 @@ from typing import Protocol
 
 from app.failures import Exit, Expected
 
+PREFIX = "/api/v1"
+"""Where REST is, behind the URL of a Foreshock."""
 WITHIN = 15.0
 """Seconds of silence after which nobody is there: while connecting, and before each part of an answer."""
 IN_ALL = 60.0

@@ -24,7 +24,7 @@ from starlette.convertors import Convertor, register_url_convertor
 
 from app.core.model import Verb
 from app.core.phrases import iso_duration
-from app.core.screen.talkers import BY, USUAL
+from app.core.screen.told_apart import BY, USUAL
 from app.store.timeline import ChangeFilter
 from app.web import cursors
 from app.web.cursors import OLDEST, Listing
@@ -46,6 +46,8 @@ def _iso_time(value: object) -> object:
     """Refuses numbers, which pydantic takes for seconds or milliseconds since 1970, by their size."""
     if isinstance(value, str) and not re.match(r"\d{4}-\d\d-\d\d[Tt ]", value):
         raise ValueError("must be ISO 8601 with a zone, like 2026-11-20T14:03:45Z")
+    if isinstance(value, str) and re.search(r":\d\d(\.\d+)? \d\d:?\d\d$", value):
+        raise ValueError("must have %2B for the + of its zone: in an address + is a space; Z is UTC")
     return value
 
 

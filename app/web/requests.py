@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TypeVar
+import json
+from collections import Counter
+from typing import Any, TypeVar
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
@@ -56,18 +58,25 @@ def _too_large(most: int) -> Problem:
 async def read_json(request: Request, model: type[M], *, most: int) -> M:
     """A JSON body that says that it is one: another site's page can send forms, and what says nothing, unasked.
 
-    Raises as ``read_body``; Problem 415 for another type, 400 for what is no JSON, RequestValidationError for what is
-    not as ``model`` says.
+    Raises as ``read_body``; Problem 415 for another type, 400 for what is no JSON, 422 for a name that stands in an
+    object twice, of which one would be ignored; RequestValidationError for what is not as ``model`` says.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
         raise Problem(415, f"send Content-Type: {JSON}")
     body = await read_body(request, most=most)
     try:
         found = decode(body)
-    except ValueError:
+        json.loads(body, object_pairs_hook=_once)
+    except (ValueError, RecursionError):
         raise Problem(400, "the body is not JSON") from None
     try:
         return model.model_validate(found)
     except ValidationError as error:
         mistakes = error.errors(include_url=False, include_input=False)
         raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in mistakes]) from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    for name, times in Counter(name for name, _ in pairs).items():
+        if times > 1:
+            raise Problem(422, f"{name!r} stands in the body {times} times", name if name.isprintable() else None)

@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.core import findings, model
 from app.core.objects.actors import short
-from app.core.screen.talkers import BY, Talker
+from app.core.screen.talkers import Talker
+from app.core.screen.told_apart import BY
 from app.core.watching import Watching
 from app.store.audit import Entry
 from app.store.incidents import FirstSuspect as Leading

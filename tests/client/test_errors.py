@@ -217,6 +217,24 @@ def test_the_proxy_of_the_environment_is_asked_but_not_for_this_machine(site: As
         assert len(proxy.heard) == 1
 
 
+def test_a_proxy_that_is_away_is_told_from_the_server(site: Asked) -> None:
+    proxy = f"http://me:{SECRET}@{free_address()}"
+    done = site.run("changes", FORESHOCK_URL="https://foreshock.invalid", HTTPS_PROXY=proxy)
+    assert done.returncode == Exit.NOT_NOW
+    where = proxy.rpartition("@")[2]
+    assert f"https://foreshock.invalid cannot be reached by way of the proxy {where}: Connection refused" in done.stderr
+    assert "Is https_proxy right" in done.stderr
+    assert SECRET not in done.stderr
+    past = site.run("changes", FORESHOCK_URL="https://foreshock.invalid", HTTPS_PROXY=proxy, NO_PROXY=".invalid")
+    assert "by way of the proxy" not in past.stderr
+
+
+def test_a_url_that_names_rest_itself_is_said() -> None:
+    for url in ("https://x/api/v1", "https://x/there/api/v1/"):
+        with pytest.raises(AddressError, match="leave out /api/v1 at its end"):
+            Http(url, SECRET)
+
+
 @pytest.mark.parametrize(
     "url",
     ["foreshock.example", "ftp://foreshock.example", "https://", "http://x:99999", "https://x/?a=1", "http://a b"],

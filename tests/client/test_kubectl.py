@@ -189,6 +189,28 @@ def test_what_tab_offers_holds_nothing_that_a_shell_would_run(site: Asked) -> No
 
 
 @pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("changes --verb ", ["create", "update", "delete"]),
+        ("changes --kind Dep", ["Deployment"]),
+        ("who-calls --by user,v", ["user,verb"]),
+        ("who-calls --by user,verb,user", ["user,verb,user_agent"]),
+    ],
+)
+def test_tab_offers_the_values_of_options(site: Asked, line: str, offered: list[str]) -> None:
+    words = f"foreshock {line}"
+    shell = {
+        "_FORESHOCK_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split(" ")) - 1),
+    }
+    done = run(
+        [sys.executable, "-c", "from app.__main__ import cli; cli(prog_name='foreshock')"], **site.variables(), **shell
+    )
+    assert done.stdout.split() == offered, done
+
+
+@pytest.mark.parametrize(
     ("context", "known", "expected"),
     [
         (Context(EKS, EKS, "default"), ["north", "shop"], "shop"),

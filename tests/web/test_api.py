@@ -278,6 +278,14 @@ async def test_a_bad_parameter_is_named(site: Site, path: str, field: str) -> No
     assert answer.json()["field"] == field
 
 
+@pytest.mark.parametrize("time", ["2026-11-20T14:00:00", "2026-11-20T14:00", "2026-11-20 14:00:00.5"])
+async def test_a_plus_that_an_address_made_a_space_is_told(site: Site, time: str) -> None:
+    answer = await refused(site, f"changes?from={time}+02:00")
+    assert (answer.status_code, answer.json()["field"]) == (422, "from")
+    assert "must have %2B for the + of its zone" in answer.json()["detail"]
+    await got(site, "changes", **{"from": f"{time}+02:00"})
+
+
 @pytest.mark.parametrize(
     "cursor",
     [

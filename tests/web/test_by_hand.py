@@ -101,6 +101,17 @@ async def test_of_a_body_that_is_wrong_as_a_whole_that_is_said(hands: Site, meth
 
 
 @pytest.mark.parametrize(
+    ("text", "field"),
+    [('{"title": "a", "title": "b"}', "title"), (r'{"workloads": [{"\ud800": 1, "\ud800": 2}]}', None)],
+)
+async def test_a_name_that_stands_twice_is_refused(hands: Site, text: str, field: str | None) -> None:
+    async with hands.client("responder") as client:
+        answer = await client.post(PATH, content=text, headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json().get("field")) == (422, field)
+    assert "stands in the body 2 times" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
     ("method", "path"),
     [
         ("POST", PATH),

@@ -8,20 +8,7 @@ from typing import Any
 
 from app.core.counted import Calls
 from app.core.model import CallKey
-
-BY: dict[str, tuple[str, ...]] = {
-    "user": ("user",),
-    "pod": ("pod",),
-    "user_agent": ("user_agent",),
-    "verb": ("verb",),
-    "resource": ("api_group", "resource"),
-    "namespace": ("namespace",),
-    "code": ("code",),
-    "list_class": ("list_class",),
-    "waited_for": ("waited_for",),
-}
-"""What calls can be told apart by -> the parts of their key that say it."""
-USUAL = ("user", "verb", "resource")
+from app.core.screen.told_apart import BY, USUAL
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ import pytest
 
 from app.core.counted import NO_CALLS, Calls
 from app.core.model import CallCount, CallKey, ListClass
-from app.core.screen.talkers import BY, NOTHING, WEIGHTS, Side, talkers
+from app.core.screen.talkers import NOTHING, WEIGHTS, Side, talkers
+from app.core.screen.told_apart import BY
 
 
 def calls(user: str, slot: int, count: int, *, latency_us: int = 0, **more: Any) -> CallCount:
