@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -31,6 +31,7 @@ from app.collect.contexts import WantedCluster
 from app.collect.garbage import garbage_rarely
 from app.collect.remote_write import Receiver
 from app.core.access import Access
+from app.core.clusters import alerts_alone
 from app.core.incidents import pagers
 from app.core.roles import Role, Scope
 from app.core.routes import NO_ROUTES
@@ -44,6 +45,7 @@ from app.reverting import Reverts, Ways, ways_of
 from app.settings import Settings
 from app.store import collectors, compaction, embedded, partitions, retention, tokens
 from app.store.database import Database, open_database
+from app.store.external import list_clusters
 from app.store.migrate import migrate
 from app.store.redaction import keep_rules, read_redactor
 from app.store.tokens import Purpose
@@ -215,7 +217,7 @@ def alert_taker(database: Database) -> TakeAlerts:
 
     async def take(cluster: str, body: bytes) -> Taken:
         async with database.write.begin() as conn:
-            redactor = await read_redactor(conn)
+            redactor, known = await read_redactor(conn), await list_clusters(conn)
         at = now()
         found, left_out = alerts.parse(body, redactor, received=at)
         incidents = await correlate.take_alerts(database.write, cluster, found, at)
@@ -226,9 +228,17 @@ def alert_taker(database: Database) -> TakeAlerts:
         ]
         if lost := [one for one in left_out if one != alerts.A_TEST]:  # an Alertmanager does not read what it is told
             log.warning("alerts are left out", cluster=cluster, why=lost[:10], alerts=len(lost))
+        if found:
+            _note_new(cluster, known)
         return Taken([incident.id for incident in incidents], left_out)
 
     return take
+
+
+def _note_new(cluster: str, known: Collection[str]) -> None:
+    """The first alerts of a cluster are taken whatever it is called: nothing of what fires may be lost."""
+    if cluster not in known:
+        log.warning("alerts have made a cluster", cluster=cluster, why=alerts_alone(cluster, known))
 
 
 PAGERS = {"pagerduty": pagers.pagerduty, "opsgenie": pagers.opsgenie}
@@ -239,13 +249,15 @@ def page_taker(database: Database) -> TakePage:
 
     async def take(cluster: str, pager: str, body: bytes) -> Taken:
         async with database.write.begin() as conn:
-            redactor = await read_redactor(conn)
+            redactor, known = await read_redactor(conn), await list_clusters(conn)
         at = now()
         paged = PAGERS[pager](body, redactor, received=at)
         found = await correlate.take_page(database.write, cluster, paged, source=pager, now=at)
         left_out = [paged.left_out] if paged.left_out else []
         if paged.alert is not None and not partitions.storable(paged.alert.at, at):
             left_out = [f"{paged.alert.reason}: it began more than 400 days ago, or is to come"]
+        if paged.alert is not None:
+            _note_new(cluster, known)
         return Taken([incident.id for incident in found], left_out)
 
     return take

@@ -116,6 +116,25 @@ async def test_an_alert_of_an_impossible_time_is_left_out_in_words_and_the_other
     assert [alert.reason for alert in incident.alerts] == ["KubePodCrashLooping"]
 
 
+async def test_a_cluster_that_is_mistyped_in_the_address_is_told_once_and_no_alert_is_lost(
+    client: httpx2.AsyncClient, database: Database
+) -> None:
+    async with database.write.begin() as conn:
+        await record(conn, Batch("checkout-eu", changes=(a_change(at=NOW),)))
+    with structlog.testing.capture_logs() as logged:
+        for _ in range(2):
+            answer = await client.post("/intake/alertmanager/chekout-eu", json=payload())
+            assert (answer.status_code, len(answer.json()["incidents"])) == (200, 1)
+    told = [one for one in logged if one["event"] == "alerts have made a cluster"]
+    assert [(one["cluster"], "is checkout-eu meant" in one["why"]) for one in told] == [("chekout-eu", True)]
+    found = {one["name"]: one["remarks"] for one in (await client.get("/api/v1/clusters")).json()["items"]}
+    assert found["checkout-eu"] == []
+    assert found["chekout-eu"] == [
+        "only alerts were ever told of it: is checkout-eu meant, in the address that they are sent to?"
+    ]
+    assert "only alerts were ever told of it: is checkout-eu meant" in (await client.get("/clusters")).text
+
+
 async def test_a_viewer_and_a_stranger_send_no_alerts(client: httpx2.AsyncClient, database: Database) -> None:
     async with database.write.begin() as conn:
         viewer = await tokens.create(conn, Role.VIEWER, purpose=Purpose.API, now=NOW)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 LONGEST = 100
 
 
@@ -16,3 +19,11 @@ def cluster_name(text: str) -> str:
     if "/" in text or text in (".", ".."):
         raise ValueError("the name of a cluster stands in addresses: it holds no / and is more than dots")
     return text
+
+
+def alerts_alone(name: str, others: Iterable[str]) -> str:
+    """What to say of a cluster of which nothing but alerts was ever told: whoever mistypes it in the address of a
+    webhook has made one. ``others`` are those that more is told of."""
+    near = get_close_matches(name, list(others), n=1)
+    meant = f"is {near[0]} meant" if near else "is that its name"
+    return f"only alerts were ever told of it: {meant}, in the address that they are sent to?"

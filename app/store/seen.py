@@ -12,11 +12,12 @@ import msgspec
 from sqlalchemy import CTE, Row, Select, Text, bindparam, func, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.clusters import alerts_alone
 from app.core.model import Gap
 from app.core.watching import Followed
 from app.failures import Expected
 from app.store.collectors import Standing
-from app.store.reach import TELL_OF_CHANGES
+from app.store.reach import ALERTS, TELL_OF_CHANGES
 from app.store.tables import changes, clusters, collectors, gaps, kinds, recorded
 
 MOST_NAMED = 20
@@ -65,6 +66,14 @@ class Seen:
             for one in self.freshness
         }
         return {cluster: max(found) for cluster, found in told.items() if found}
+
+    @property
+    def remarks(self) -> dict[str, str]:
+        """By cluster what is to be said of it where nothing but alerts was ever told of it."""
+        followed = {one.cluster for one in self.followed}
+        alone = {one.cluster for one in self.freshness if one.sources.keys() == {ALERTS}} - followed
+        others = [one.cluster for one in self.freshness if one.cluster not in alone]
+        return {name: alerts_alone(name, others) for name in sorted(alone)}
 
 
 def several(**queries: Select[Any]) -> Select[Any]:
