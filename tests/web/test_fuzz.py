@@ -54,11 +54,11 @@ BEYOND_SCHEMAS = {
         "clusters/{cluster}/control-plane",
     )
 }
-BEYOND_SCHEMAS |= {"/api/v1/what-changed"}
+BEYOND_SCHEMAS |= {"/api/v1/what-changed", "/api/v1/objects/{cluster}/{api_group}/{kind}/{namespace}/{name}"}
 BEYOND_SCHEMAS |= {"/intake/alertmanager/{cluster}"}
 BEYOND_SCHEMAS |= {f"/api/v1/incidents{rest}" for rest in ("", "/{incident_id}", "/{incident_id}/merge")}
-"""Where what is valid by the description may still be refused: no schema says that from is before to, or that every
-character of a name can be printed."""
+"""Where what is valid by the description may still be refused: no schema says that from is before to, that every
+character of a name can be printed, or of which list a cursor is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,7 @@ async def test_one_change_is_a_text_with_its_fields_and_what_it_began(site: Site
 
 
 async def test_an_empty_table_says_so(site: Site) -> None:
-    empty = (await got(site, "changes?namespace=nowhere", TEXT)).text.splitlines()
+    empty = (await got(site, "changes?actor=nobody", TEXT)).text.splitlines()
     assert empty[0] == "no changes"
     assert empty[1].startswith("recorded up to")
 
