@@ -27,13 +27,24 @@ from app.core.incidents.pagers import Paged, as_known
 from app.core.metrics.lines import laid
 from app.core.model import Batch, Change, MetricSeries, Reject, Symptom
 from app.core.ranking.precedents import remembered
-from app.core.ranking.suspected import WINDOW, follow_up, still_suspected, suspected
+from app.core.ranking.suspected import (
+    USUAL,
+    USUAL_STEP,
+    WINDOW,
+    follow_up,
+    metrics_of,
+    rises,
+    still_suspected,
+    suspected,
+    usual,
+)
 from app.core.ranking.suspects import rank
 from app.core.signals.calls import axis
 from app.core.signals.collected import RANKED
 from app.core.signals.fights import FIRST_BLOW, MIN_WRITES, fight_members, write_fights
 from app.core.signals.relists import relist_signals
 from app.core.signals.series import metric_signals
+from app.core.signals.signal import Signal, SignalKind
 from app.store import audit, calls, changes, idempotency, incidents, precedents, series
 from app.store.audit import Action
 from app.store.external import list_clusters
@@ -179,7 +190,8 @@ async def suspect(engine: AsyncEngine, cluster: str, now: datetime) -> Incident 
     """Looks whether something turned bad lately that nobody told of; what it saved, mostly None.
 
     It reads half an hour, of changes those that may be of a write fight, the newest MOST_FOUGHT; of metrics, while
-    something is suspected, as long before that began, so that it is still known how it was before.
+    something is suspected, as long before that began, so that it is still known how it was before. Before a line that
+    rose is suspected, the day before is read of its metrics.
     """
     start = now - WINDOW
     async with engine.connect() as conn:
@@ -188,7 +200,10 @@ async def suspect(engine: AsyncEngine, cluster: str, now: datetime) -> Incident 
         made = await changes.read_rewritten(conn, cluster, start, now, least=MIN_WRITES, limit=MOST_FOUGHT)
         called = await calls.read(conn, cluster, start, now)
         measured = await series.read(conn, cluster, since, now, names=RANKED)
-    found = await asyncio.to_thread(_suspected, cluster, made, called, measured=measured, now=now)
+    fights, signals = await asyncio.to_thread(_turned_bad, made, called, measured=measured, now=now)
+    if before is None:
+        signals = await _without_usual(engine, cluster, signals, now=now)
+    found = suspected(cluster, fights=fights, signals=signals, now=now)
     async with engine.begin() as conn:
         await lock(conn, cluster)
         known = await incidents.list_during(conn, cluster, start=start, end=now)
@@ -200,13 +215,30 @@ async def suspect(engine: AsyncEngine, cluster: str, now: datetime) -> Incident 
     return incident
 
 
-def _suspected(
-    cluster: str, made: list[Change], called: Calls, *, measured: list[MetricSeries], now: datetime
-) -> Incident | None:
+def _turned_bad(
+    made: list[Change], called: Calls, *, measured: list[MetricSeries], now: datetime
+) -> tuple[list[WriteFight], list[Signal]]:
     slots, lines = axis(called, until=now.timestamp()), laid(measured, until=now.timestamp())
     signals = relist_signals(called, slots) if slots and slots.size else []
-    signals += metric_signals(lines) if lines else []
-    return suspected(cluster, fights=write_fights(made), signals=signals, now=now)
+    signals += rises(metric_signals(lines), lines, now=now) if lines else []
+    return write_fights(made), signals
+
+
+async def _without_usual(engine: AsyncEngine, cluster: str, signals: list[Signal], *, now: datetime) -> list[Signal]:
+    """What turned bad, but for lines that were as high in the day before."""
+    rose = [one for one in signals if one.kind is SignalKind.METRIC]
+    if not rose:
+        return signals
+    try:
+        async with engine.connect() as conn:
+            known = await series.read(conn, cluster, now - USUAL, now, names=metrics_of(rose), step=USUAL_STEP)
+    except series.TooMuchError:  # of so many series it is not known, and better told once more than hidden
+        return signals
+    day = await asyncio.to_thread(laid, known, until=now.timestamp())
+    if day is None:
+        return signals
+    daily = await asyncio.to_thread(usual, rose, day)
+    return [one for one in signals if one not in daily]
 
 
 async def _rank_all(engine: AsyncEngine, touched: Iterable[Incident], now: datetime) -> None:

@@ -150,9 +150,10 @@ async def read(
     *,
     names: Collection[str] | None = None,
     near: Collection[str] | None = None,
+    step: timedelta | None = None,
 ) -> list[MetricSeries]:
     """Every series with samples in [start, end], those samples only; else as read_rows."""
-    rows, _, keys = await read_rows(conn, cluster, start, end, names=names, near=near)
+    rows, _, keys = await read_rows(conn, cluster, start, end, names=names, near=near, step=step)
     times_of: dict[bytes, tuple[float, ...]] = {}
     shared: tuple[float, ...] = ()
     last, told = b"", []

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from itertools import accumulate
 
+import pytest
 from msgspec.structs import replace
 
 from app import correlate
 from app.core.model import Batch, CallCount, MetricSeries
-from app.store import changes, incidents
+from app.store import changes, compaction, incidents
 from app.store.database import Database
 from app.store.record import record
 from tests.core.factories import NOON, a_change, a_resource, after, calls
@@ -76,6 +78,71 @@ async def test_a_line_of_the_control_plane_that_rose_and_stays_up_is_suspected(d
     over = await correlate.suspect(database.write, "busy-plane", after(4 * 3600 + 60))
     assert over is not None
     assert over.resolved_at is not None, "that is how things stand"
+
+
+LISTS = (("code", "200"), ("instance", "a:6443"), ("job", "apiserver"), ("resource", "events"), ("verb", "LIST"))
+
+
+def lists(rate: Callable[[float], float], *, until: timedelta) -> MetricSeries:
+    """LISTs of events, of which ``rate`` says by the seconds since NOON how many a second there are."""
+    told = list(range(-1800, int(until.total_seconds()), 30))
+    return MetricSeries(
+        "apiserver_request_total",
+        LISTS,
+        "counter",
+        tuple(NOON.timestamp() + second for second in told),
+        tuple(accumulate(30 * rate(second) for second in told)),
+    )
+
+
+async def looked_at(database: Database, cluster: str, *, until: timedelta) -> list[tuple[float, float]]:
+    """When something was suspected and when that was over, in minutes since NOON, looking every two minutes."""
+    found: dict[str, tuple[float, float]] = {}
+    for minute in range(0, int(until.total_seconds()) // 60, 2):
+        now = NOON + timedelta(minutes=minute)
+        if one := await correlate.suspect(database.write, cluster, now):
+            opened = found.get(one.id, (minute, 0))[0]
+            found[one.id] = (opened, minute if one.resolved_at else 0)
+    return list(found.values())
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+async def test_what_rises_every_hour_is_suspected_once(database: Database, *, compacted: bool) -> None:
+    cluster = f"hourly-{compacted}"
+    until = timedelta(hours=4)
+    every_hour = lists(lambda second: 15.0 if second % 3600 < 600 and second >= 0 else 0.1, until=until)
+    async with database.write.begin() as conn:
+        await record(conn, Batch(cluster, series=(every_hour,)))
+    if compacted:
+        async with database.write.begin() as conn:
+            while await compaction.compact(conn, now=NOON + timedelta(days=2)):
+                pass
+    (only,) = await looked_at(database, cluster, until=until)
+    assert 6 <= only[0] <= 10, "the first time, it is news"
+    assert only[1] < 60
+
+
+async def test_what_rises_every_night_is_suspected_the_first_night_alone(database: Database) -> None:
+    until = timedelta(hours=25)
+    nightly = lists(lambda second: 15.0 if 3600 <= second % 86400 < 6000 else 0.1, until=until + timedelta(hours=1))
+    async with database.write.begin() as conn:
+        await record(conn, Batch("nightly", series=(nightly,)))
+    first, second = NOON + timedelta(hours=1, minutes=8), NOON + timedelta(hours=25, minutes=8)
+    assert await correlate.suspect(database.write, "nightly", first) is not None
+    over = await correlate.suspect(database.write, "nightly", first + timedelta(hours=2))
+    assert over is not None
+    assert over.resolved_at is not None
+    assert await correlate.suspect(database.write, "nightly", second) is None
+
+
+async def test_what_rises_further_than_it_does_every_hour_is_suspected(database: Database) -> None:
+    until = timedelta(hours=4)
+    last = 3 * 3600
+    risen = lists(lambda second: 0.1 if second % 3600 >= 600 else 5.0 if second < last else 50.0, until=until)
+    async with database.write.begin() as conn:
+        await record(conn, Batch("higher", series=(risen,)))
+    found = await looked_at(database, "higher", until=until)
+    assert [opened // 60 for opened, _ in found][-1] == 3
 
 
 async def test_a_cluster_of_which_nothing_is_known_is_well(database: Database) -> None:

@@ -6,11 +6,16 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from hashlib import blake2b
 
+import numpy as np
 from msgspec.structs import replace
 
 from app.core.findings import Incident, Origin, Scope, WriteFight
 from app.core.incidents.bundles import FIRES_ON
+from app.core.metrics.families import FAMILIES, Family
+from app.core.metrics.lines import Laid, lines
+from app.core.onset import Floats
 from app.core.signals.fight_signals import fight_signal
+from app.core.signals.series import OF_PROCESS
 from app.core.signals.signal import Signal, SignalKind
 
 WINDOW = timedelta(minutes=30)
@@ -31,6 +36,12 @@ HURTS_RISE = 0.33
 RISE_FACTOR = 3.0
 RISE_HOLDS = timedelta(minutes=5)
 """A line that rose this long ago, and is up still, did not only twitch."""
+USUAL = timedelta(hours=25)
+"""A line that was as high in the time before, so long, does what it does every hour or every night."""
+USUAL_STEP = timedelta(minutes=5)
+"""Of that time it is looked at in bins of this size: what is there for a minute is no load."""
+USUAL_SHARE = 0.5
+"""As high is half as high: no two nights are alike, and a few minutes of work may lie in two bins."""
 
 
 def suspected(
@@ -62,6 +73,69 @@ def suspected(
         scope=Scope(tuple(sorted(namespaces)), control_plane=any(s.kind is not SignalKind.FIGHT for s in bad)),
         origin=Origin.ITSELF,
     )
+
+
+def rises(signals: Iterable[Signal], told: Laid, *, now: datetime) -> list[Signal]:
+    """The lines among what turned bad of which each is enough to suspect something, and that are up still."""
+    return [one for one in signals if one.kind is SignalKind.METRIC and _is_bad(one, now) and _is_up(one, told)]
+
+
+def _is_up(signal: Signal, told: Laid) -> bool:
+    """Whether the line is in the upper half of its rise for the last RISE_HOLDS in which it was measured at all.
+
+    Memory is let go when its process ends: that it rose before is what is told.
+    """
+    family, line = _line(signal, told)
+    if line is None or (family.measure == "level" and family.by == OF_PROCESS):
+        return True
+    last = line[-max(1, round(RISE_HOLDS.total_seconds() / told.axis.step)) :]
+    return bool(np.isnan(last).all() or np.nanmean(last) >= (signal.rate_before + signal.rate_after) / 2)
+
+
+def metrics_of(signals: Iterable[Signal]) -> set[str]:
+    """The names of the series that their lines are drawn from."""
+    families = (_FAMILY[str(one.facts["family"])] for one in signals)
+    return {name for family in families for name in _series_of(family)}
+
+
+def usual(signals: Iterable[Signal], day: Laid) -> list[Signal]:
+    """Those of the lines that reached USUAL_SHARE of what they are at, in the time that ``day`` holds before the WINDOW
+    in which they rose: for USUAL_STEP at a time."""
+    return [one for one in signals if _highest_before(one, day) >= USUAL_SHARE * one.rate_after]
+
+
+_FAMILY = {family.title: family for family in FAMILIES}
+
+
+def _series_of(family: Family) -> Iterable[str]:
+    return [
+        f"{name}{part}"
+        for name in family.metrics
+        for part in (("_sum", "_count") if family.measure == "mean" else ("",))
+    ]
+
+
+def _line(signal: Signal, told: Laid) -> tuple[Family, Floats | None]:
+    """What rose, of the series ``told``; None where there are none of it."""
+    family = _FAMILY[str(signal.facts["family"])]
+    return family, lines(told, family).get(tuple(str(signal.facts[name]) for name in family.by))
+
+
+def _highest_before(signal: Signal, day: Laid) -> float:
+    """The highest mean over USUAL_STEP, 0 where nothing was measured."""
+    _, line = _line(signal, day)
+    until = int(((signal.low - WINDOW).timestamp() - day.axis.start) // day.axis.step)
+    if line is None or until <= 0:
+        return 0.0
+    means = _means(line[:until], bins=max(1, round(USUAL_STEP.total_seconds() / day.axis.step)))
+    return float(np.fmax.reduce(means, initial=0.0))
+
+
+def _means(line: Floats, *, bins: int) -> Floats:
+    """The mean of each so many bins, one after another; NaN where none of them was measured."""
+    whole = np.pad(line, (0, -len(line) % bins), constant_values=np.nan).reshape(-1, bins)
+    measured = (~np.isnan(whole)).sum(axis=1)
+    return np.where(measured > 0, np.nansum(whole, axis=1) / np.maximum(measured, 1), np.nan)
 
 
 def _is_fierce(fight: WriteFight, now: datetime) -> bool:
