@@ -18,13 +18,13 @@ from tests.test_audit_webhook import body, postgres, token_for, wait_for
 __all__ = ["postgres"]
 
 
-def certificate(folder: Path) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1 that signs itself, and its key."""
+def certificate(folder: Path, *, names: str = "IP:127.0.0.1") -> tuple[Path, Path]:
+    """A certificate for these, which signs itself, and its key."""
     openssl = found("openssl", package="openssl")
     cert, key = folder / "tls.crt", folder / "tls.key"
     request = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-    names = ["-subj", "/CN=foreshock", "-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run([openssl, *request, *names, "-keyout", key, "-out", cert], check=True, capture_output=True)
+    about = ["-subj", "/CN=foreshock", "-addext", f"subjectAltName={names}"]
+    subprocess.run([openssl, *request, *about, "-keyout", key, "-out", cert], check=True, capture_output=True)
     return cert, key
 
 

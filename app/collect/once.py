@@ -19,7 +19,7 @@ from aiohttp import (
     ServerDisconnectedError,
 )
 
-_OF_OPENSSL = re.compile(r"\[SSL(?:: \w+)?\] (.+) \(_ssl\.c:\d+\)")
+_OF_OPENSSL = re.compile(r"\[(?:SSL|X509)(?:: \w+)?\] (.+) \(_ssl\.c:\d+\)")
 """What ssl makes of OpenSSL's reason: its constant, the same in words, and a line of ssl's source."""
 
 
@@ -37,11 +37,12 @@ async def once(request: ClientRequest, handler: ClientHandlerType) -> ClientResp
         raise LostError(in_words(error)) from error
 
 
-def unsaid(said: str, authorization: str) -> str:
-    """What somebody says who was sent this header, without the credential in it: some repeat what they refuse, and what
-    they say is shown to people."""
-    credential = authorization.partition(" ")[2]
-    return said.replace(credential, "<redacted:token>") if credential else said
+def unsaid(said: str, authorization: str, password: str = "") -> str:
+    """What somebody says who was sent this header, without the credential in it, nor the ``password`` that it was made
+    of: some repeat what they refuse, and what they say is shown to people."""
+    for secret in (authorization.partition(" ")[2], password):
+        said = said.replace(secret, "<redacted:token>") if secret else said
+    return said
 
 
 def in_words(error: Exception) -> str:

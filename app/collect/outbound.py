@@ -19,6 +19,7 @@ from typing import NamedTuple, Self
 
 import msgspec
 from aiohttp import (
+    ClientConnectorCertificateError,
     ClientConnectorError,
     ClientError,
     ClientResponse,
@@ -26,6 +27,7 @@ from aiohttp import (
     ClientTimeout,
     DummyCookieJar,
     TCPConnector,
+    encode_basic_auth,
 )
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import ThreadedResolver
@@ -71,14 +73,19 @@ class TooMuchError(OutboundError):
 class Endpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where something is and who we are there. Files are read at each request: what is renewed in them counts.
 
-    ``token_file`` holds a bearer token, ``ca_file`` the certificates that are trusted there besides the system's.
+    ``token_file`` holds a bearer token, ``password_file`` the password of ``username`` (HTTP's basic authentication);
+    ``ca_file`` the certificates that are trusted there besides the system's. ``server_name`` is whom its certificate is
+    for, where that is not the host of ``url``, as Prometheus' tls_config has it.
     ``cert_file`` is the certificate that we show, in PEM, and ``key_file`` its key, where that is a file of its own.
     ``headers`` are sent with each request, as ``X-Scope-OrgID`` for Mimir; no secret belongs there.
     """
 
     url: str
     token_file: str = ""
+    username: str = ""
+    password_file: str = ""
     ca_file: str = ""
+    server_name: str = ""
     cert_file: str = ""
     key_file: str = ""
     headers: dict[str, str] = {}
@@ -93,17 +100,28 @@ class Endpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if url.scheme not in ("http", "https") or not url.host or not port:
             raise EndpointError("url: http:// or https:// and a host are needed")
         if url.user is not None or url.password is not None:
-            raise EndpointError("url: no user and no password belong there: write a token into a file, as token_file")
+            raise EndpointError(
+                "url: no user and no password belong there: write a token into a file, as token_file, or a password, as"
+                " password_file beside username"
+            )
         if url.query_string or url.fragment:
             raise EndpointError("url: no query and no fragment belong there")
-        if self.key_file and not self.cert_file:
-            raise EndpointError("key_file: a cert_file belongs to it")
-        if self.cert_file and url.scheme != "https":
-            raise EndpointError("cert_file: a certificate is shown over https:// alone")
         refuse(url.host, url.host)
         for name, value in self.headers.items():
             if not name.isascii() or not name.replace("-", "").isalnum() or not value.isprintable():
                 raise EndpointError(f"headers: {name!r} is no header of one line")
+        self._check_who(url)
+
+    def _check_who(self, url: URL) -> None:
+        if self.key_file and not self.cert_file:
+            raise EndpointError("key_file: a cert_file belongs to it")
+        for name in ("cert_file", "server_name"):
+            if getattr(self, name) and url.scheme != "https":
+                raise EndpointError(f"{name}: a certificate is shown over https:// alone")
+        if bool(self.username) != bool(self.password_file):
+            raise EndpointError("username: a password_file belongs to it, and to that a username")
+        if self.username and (self.token_file or not self.username.isprintable() or ":" in self.username):
+            raise EndpointError("username: it is one line without a colon, and nobody has a token_file beside it")
 
 
 def refuse(host: str, address: str) -> None:
@@ -196,17 +214,27 @@ class Outbound:
     ) -> bytes:
         url = URL(self._endpoint.url.rstrip("/") + path)
         headers = {**self._endpoint.headers, "Accept": accept}
+        secret = ""
         if authorization:
             headers["Authorization"] = authorization
-        elif self._endpoint.token_file:
-            headers["Authorization"] = f"Bearer {await asyncio.to_thread(_read, self._endpoint.token_file)}"
+        elif file := self._endpoint.token_file or self._endpoint.password_file:
+            secret = await asyncio.to_thread(_read, file)
+            basic = self._endpoint.username and encode_basic_auth(self._endpoint.username, secret, "utf-8")
+            headers["Authorization"] = basic or f"Bearer {secret}"
         try:
             async with self._session.request(
-                method, url, data=form, headers=headers, allow_redirects=False
+                method,
+                url,
+                data=form,
+                headers=headers,
+                allow_redirects=False,
+                server_hostname=self._endpoint.server_name or None,
             ) as response:
                 body = await _body(response, most)
         except TimeoutError:
             raise OutboundError(f"{url.host} did not answer within {WITHIN.total:.0f} s") from None
+        except ClientConnectorCertificateError as error:
+            raise OutboundError(f"{in_words(error).rstrip('.')}{_remedy(error, self._endpoint)}") from None
         except (ClientError, OSError) as error:
             raise OutboundError(in_words(error)) from None
         if response.status in range(300, 400):
@@ -216,7 +244,7 @@ class Outbound:
                 status=response.status,
             )
         if response.status != 200:
-            said = shortened(unsaid(_reason(body), headers.get("Authorization", "")))
+            said = shortened(unsaid(_reason(body), headers.get("Authorization", ""), secret))
             raise OutboundError(
                 f"{url.host} answers {response.status} {response.reason}: {said}", status=response.status
             )
@@ -284,6 +312,24 @@ async def _body(response: ClientResponse, most: int) -> bytes:
     return b"".join(parts)
 
 
+_UNSIGNED = {18, 19, 20, 21}
+_MISNAMED = {62, 64}
+"""OpenSSL's numbers (x509_vfy.h, X509_V_ERR_) of a certificate that nobody who is trusted signed, and of one that is
+for another host or address."""
+
+
+def _remedy(error: ClientConnectorCertificateError, endpoint: Endpoint) -> str:
+    """What an operator can write against a certificate that is not to be trusted, "" where it is the other side's."""
+    code = getattr(error.certificate_error, "verify_code", 0)
+    if code in _UNSIGNED and endpoint.ca_file:
+        return f"; nobody of {endpoint.ca_file} (ca_file) signed it"
+    if code in _UNSIGNED:
+        return "; write the certificate of who signed it into a file, as ca_file"
+    if code in _MISNAMED:
+        return "; write whom it is for as server_name"
+    return ""
+
+
 def _tls(endpoint: Endpoint) -> ssl.SSLContext:
     """Whom we trust, and who we are. Raises OutboundError."""
     context = ssl.create_default_context()
@@ -291,7 +337,7 @@ def _tls(endpoint: Endpoint) -> ssl.SSLContext:
         try:
             context.load_verify_locations(endpoint.ca_file)
         except OSError as error:  # as are ssl's
-            raise OutboundError(f"{endpoint.ca_file}: {error}") from None
+            raise OutboundError(f"ca_file {endpoint.ca_file}: {in_words(error)}") from None
     if endpoint.cert_file:
         files = Path(endpoint.cert_file), Path(endpoint.key_file or endpoint.cert_file)
         try:
@@ -301,13 +347,13 @@ def _tls(endpoint: Endpoint) -> ssl.SSLContext:
     return context
 
 
-def _read(token_file: str) -> str:
-    """Raises OutboundError."""
+def _read(file: str) -> str:
+    """The token or the password that stands there. Raises OutboundError."""
     try:
-        token = Path(token_file).read_text(encoding="ascii").strip()
+        secret = Path(file).read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "what stands there is no token"
-        raise OutboundError(f"{token_file}: {reason}") from None
-    if not token or not token.isprintable():
-        raise OutboundError(f"{token_file}: what stands there is no token of one line")
-    return token
+        reason = error.strerror if isinstance(error, OSError) else "what stands there is no text"
+        raise OutboundError(f"{file}: {reason}") from None
+    if not secret or not secret.isprintable():
+        raise OutboundError(f"{file}: what stands there is no token or password of one line")
+    return secret

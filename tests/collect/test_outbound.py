@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import ssl
+from base64 import b64decode
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -121,6 +122,57 @@ async def test_what_is_sent_is_the_path_behind_the_url_the_headers_and_the_token
     assert seen == [("POST", "/prometheus/api", "shop", f"Bearer {token}") for token in ("one", "two")]
 
 
+async def test_who_has_a_password_is_sent_basic_authentication_and_no_error_repeats_it(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("p@ss:wörd\n")
+
+    def answer(request: web.Request) -> web.Response:
+        header = request.headers["Authorization"]
+        user, _, password = b64decode(header.removeprefix("Basic ")).decode().partition(":")
+        if request.path == "/x":
+            return web.Response(text=f"{user} {password}")
+        return web.Response(status=401, text=f"{header} is {password}")
+
+    async with answering(answer) as url:
+        endpoint = Endpoint(url, username="foreshock", password_file=str(file))
+        assert (await asked(endpoint)).decode() == "foreshock p@ss:wörd"
+        with pytest.raises(OutboundError, match=r"401 Unauthorized: Basic <redacted:token> is <redacted:token>$"):
+            await asked(endpoint, "/no")
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"username": "foreshock"}, "a password_file belongs to it"),
+        ({"password_file": "/p"}, "to that a username"),
+        ({"username": "a:b", "password_file": "/p"}, "without a colon"),
+        ({"username": "a", "password_file": "/p", "token_file": "/t"}, "token_file beside it"),
+        ({"server_name": "prometheus"}, "https:// alone"),
+    ],
+)
+def test_who_we_are_is_said_in_one_way(more: dict[str, str], why: str) -> None:
+    with pytest.raises(EndpointError, match=why):
+        Endpoint("http://prometheus:9090", **more)  # type: ignore[arg-type]
+
+
+async def test_a_certificate_for_another_name_is_trusted_where_that_is_said(tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path, names="DNS:etcd.internal")
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(cert, key)
+    (tmp_path / "other").mkdir()
+    other, _ = certificate(tmp_path / "other")
+    async with answering(lambda _: web.Response(text="yes"), tls) as url:
+        assert await asked(Endpoint(url, ca_file=str(cert), server_name="etcd.internal")) == b"yes"
+        with pytest.raises(OutboundError, match=r"not valid for '127\.0\.0\.1'; write whom it is for as server_name$"):
+            await asked(Endpoint(url, ca_file=str(cert)))
+        with pytest.raises(OutboundError, match=r"; write the certificate of who signed it into a file, as ca_file$"):
+            await asked(Endpoint(url, server_name="etcd.internal"))
+        with pytest.raises(OutboundError, match=f"; nobody of {other} \\(ca_file\\) signed it$"):
+            await asked(Endpoint(url, ca_file=str(other), server_name="etcd.internal"))
+        with pytest.raises(OutboundError, match=f"^ca_file {key}: no certificate or crl found$"):
+            await asked(Endpoint(url, ca_file=str(key)))
+
+
 async def test_a_redirect_is_not_followed_and_a_refusal_is_told_without_the_token(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(TOKEN)
@@ -203,7 +255,10 @@ async def test_why_a_connection_fails_is_said_without_the_names_of_libraries(tmp
         await stop(server)
     ended, untrusted, not_tls = said
     assert ended == "it ended the connection without an answer"
-    assert untrusted == "127.0.0.1:PORT shows a certificate that is not to be trusted: self-signed certificate"
+    assert untrusted == (
+        "127.0.0.1:PORT shows a certificate that is not to be trusted: self-signed certificate;"
+        " write the certificate of who signed it into a file, as ca_file"
+    )
     assert "Error" not in not_tls
 
 
