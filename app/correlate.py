@@ -259,7 +259,8 @@ async def take_page(engine: AsyncEngine, cluster: str, paged: Paged, *, source: 
             await record(conn, Batch(cluster, rejects=(Reject(source, 0, 0, paged.left_out, ""),)))
         if paged.alert is not None and storable(paged.alert.at, now):
             await lock(conn, cluster)
-            known = await incidents.list_during(conn, cluster, start=paged.alert.at - REOPENS_WITHIN, end=now)
+            first = min(paged.alert.at, paged.since or paged.alert.at)
+            known = await incidents.list_during(conn, cluster, start=first - REOPENS_WITHIN, end=now)
             alert = as_known(paged.alert, known)
             await record(conn, Batch(cluster, symptoms=(alert,), read_at=now))
             touched = await open_incidents(conn, cluster, [alert])

@@ -126,6 +126,35 @@ async def test_what_is_reopened_is_the_same_incident_and_ends_again(stand: Stand
     assert NOW - incident.resolved_at == timedelta(minutes=5)
 
 
+@pytest.mark.parametrize("began", [30, 600])
+@pytest.mark.parametrize("order", ["1243", "2143", "4123", "1423", "4321", "1324"])
+async def test_it_is_over_in_whatever_order_its_ends_and_beginnings_come(
+    stand: Stand, order: str, began: float
+) -> None:
+    cluster = f"order-{order}-{began}"
+    told = {
+        "1": an_event("incident.triggered", f"{cluster}1", at=began, began=began),
+        "2": an_event("incident.resolved", f"{cluster}2", at=began - 5, began=began),
+        "3": an_event("incident.reopened", f"{cluster}3", at=10, began=began),
+        "4": an_event("incident.resolved", f"{cluster}4", at=2, began=began),
+    }
+    for number in order:
+        assert (await stand.page(cluster, told[number])).status_code == 200
+    found = await stand.incidents(cluster)
+    assert {one.status for one in found} == {"resolved"}
+    assert min(one.started_at for one in found) == NOW - timedelta(minutes=began)
+
+
+async def test_what_is_told_after_it_was_reopened_is_told_of_that(stand: Stand) -> None:
+    began = 600.0
+    for kind, event, at in (("triggered", "v1", began), ("resolved", "v2", 590), ("reopened", "v3", 10)):
+        await stand.page("anew", an_event(f"incident.{kind}", event, at=at, began=began))
+    await stand.page("anew", an_event("incident.priority_updated", "v4", at=9, began=began, priority="P3"))
+    newest, first = await stand.incidents("anew")
+    assert (newest.status, newest.severity) == ("open", "warning")
+    assert (first.status, first.severity) == ("resolved", "critical")
+
+
 async def test_an_event_that_is_sent_again_does_nothing(stand: Stand) -> None:
     body = an_event("incident.triggered", "same", at=20)
     first, second = await stand.page("twice", body), await stand.page("twice", body)

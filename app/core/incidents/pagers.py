@@ -32,11 +32,13 @@ Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 class Paged:
     """What was sent: an alert, known again by the ``event`` that told of it; or why it tells of none, in words.
 
-    ``unknown``: it is of a kind that we do not know, which is counted.
+    ``unknown``: it is of a kind that we do not know, which is counted. ``since`` is when the pager first called for it,
+    where the alert began anew after that.
     """
 
     alert: Symptom | None
     event: str = ""
+    since: datetime | None = None
     left_out: str = ""
     unknown: bool = False
 
@@ -107,7 +109,7 @@ def pagerduty(body: bytes, redactor: Redactor, *, received: datetime) -> Paged:
     if received - occurred > LATE:
         late = ("told_late", f"{(received - occurred).days} days")
         alert = replace(alert, labels=tuple(sorted((*alert.labels, late))))
-    return Paged(alert, f"pagerduty {event.id}")
+    return Paged(alert, f"pagerduty {event.id}", incident.created_at.astimezone(UTC))
 
 
 def _severity(incident: RawIncident) -> str:
@@ -190,7 +192,8 @@ def _moment(milliseconds: int | str) -> datetime:
 
 def as_known(alert: Symptom, incidents: Iterable[Incident]) -> Symptom:
     """The same with what was told of it before: Opsgenie tells details and priority of an alert that is made, and not
-    of one that somebody acknowledges or closes. An end is that of the last time that it fired: pagers do not say which.
+    of one that somebody acknowledges or closes. What is told is told of the last time that it fired, and an end that
+    was told before its firing is that one's: pagers do not say which, and keep no order.
     """
     firings = [one for each in incidents for one in each.alerts if one.fingerprint == alert.fingerprint]
     last = max(firings, key=lambda one: one.at, default=None)
@@ -202,5 +205,8 @@ def as_known(alert: Symptom, incidents: Iterable[Incident]) -> Symptom:
         severity=alert.severity or last.severity,
         labels=tuple(sorted((dict(last.labels) | dict(alert.labels)).items())),
     )
-    ends_last = alert.ended_at is not None and alert.at <= last.at <= alert.ended_at
-    return replace(alert, at=last.at) if ends_last else alert
+    if alert.ended_at is None and alert.at > last.at:
+        told = [end for one in firings for end in (one.ended_at, *one.later_ends) if end is not None and end > alert.at]
+        return replace(alert, ended_at=min(told, default=None))
+    is_of_last = last.ended_at is None if alert.ended_at is None else alert.at <= last.at <= alert.ended_at
+    return replace(alert, at=last.at) if is_of_last else alert
