@@ -14,6 +14,7 @@ import msgspec
 from sqlalchemy import Connection, Table, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.ranking.precedents import ELSEWHERE_RULE
 from app.core.roles import NOT_NAMESPACED, Scope
 from app.failures import Exit, Expected
 from app.store import tables
@@ -159,12 +160,23 @@ _RANKING = f"""(
   FROM ({_SUSPECTS}) o)"""  # noqa: S608
 """A ranking of the scope's own changes: the chance of none of them is what is left, whatever has it. Without reasons
 and figures, which name what they like."""
+_NEAR = f"""(
+  SELECT t.payload || jsonb_build_object('suspects', coalesce(jsonb_agg(
+    s.suspect || jsonb_build_object(
+      'evidence', (
+        SELECT coalesce(jsonb_agg(e.one ORDER BY e.place), '[]')
+        FROM jsonb_array_elements(s.suspect -> 'evidence') WITH ORDINALITY AS e (one, place)
+        WHERE e.one ->> 'rule' <> '{ELSEWHERE_RULE}'),
+      'would_flip', coalesce(nullif(s.suspect ->> 'would_flip', '{ELSEWHERE_RULE}'), ''))
+    ORDER BY s.place), '[]'))
+  FROM jsonb_array_elements(t.payload -> 'suspects') WITH ORDINALITY AS s (suspect, place))"""  # noqa: S608
+"""A ranking without what it says of other clusters: their names, and their incidents."""
 _COVERED = {
     (
         "incidents",
         "onset",
     ): f"CASE WHEN {_whole()} OR jsonb_typeof(t.onset) = 'null' THEN t.onset ELSE t.onset || {_FOUND_IN} END",
-    ("rankings", "payload"): f"CASE WHEN {_whole()} THEN t.payload ELSE {_RANKING} END",
+    ("rankings", "payload"): f"CASE WHEN {_whole()} THEN {_NEAR} ELSE {_RANKING} END",
     ("collectors", "watching"): f"CASE WHEN {_whole()} THEN t.watching ELSE t.watching - 'remarks' END",
 }
 """Columns that are not told, or not whole, to who reaches a part of the cluster: they name what they like."""

@@ -201,12 +201,14 @@ def _incident(of: Place, incident_id: str) -> Incident:
 
 
 def _ranking(of: Place, whole: str) -> Ranking:
-    """Of which suspects, what they stand for, a reason and the onset are of other places of the cluster."""
+    """Of which suspects, what they stand for, a reason and the onset are of other places of the cluster, and another
+    reason of the other cluster."""
     others = [one for one in PLACES if one[0] == of.name[0] and one != "aw"]
-    reason = Evidence("load", 1.0, f"{whole} sends more")
+    there = "canaryb1" if of.name[0] == "a" else "canarya1"
+    reasons = Evidence("load", 1.0, f"{whole} sends more"), Evidence("elsewhere", 0.8, f"It was made in {there}, too")
     parts = tuple(Also(one.id, one.at, one.resource) for one in (place(name).change for name in others))
     suspects = tuple(
-        Suspect(rank, 0.3, 1.0, place(name).change, (reason,), derived=(whole,), also=parts, beside=parts)
+        Suspect(rank, 0.3, 1.0, place(name).change, reasons, derived=(whole,), also=parts, beside=parts)
         for rank, name in enumerate(others, start=1)
     )
     onset = Onset(AT, AT, AT + timedelta(seconds=3), f"{whole} errors")

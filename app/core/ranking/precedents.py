@@ -26,6 +26,8 @@ REMEMBERED = timedelta(days=90)
 """So far back precedents are looked for."""
 MOST = 50
 """So many of one object are looked at, the newest."""
+ELSEWHERE_RULE = "elsewhere"
+"""Evidence that names other clusters and their incidents: who may not see these is not told of it."""
 ELSEWHERE = 10
 """So many of an object of its name in another cluster: there can be dozens of clusters."""
 HARM = timedelta(hours=1)
@@ -105,14 +107,14 @@ def elsewhere(asked: Remembered) -> Evidence | None:
     if harmed is not None:
         where = harmed.change.resource.cluster
         return say(
-            "elsewhere", 0.8, f'The same change was made in {where}, and there "{harmed.incident}" began soon after.'
+            ELSEWHERE_RULE, 0.8, f'The same change was made in {where}, and there "{harmed.incident}" began soon after.'
         )
     well = sorted({one.change.resource.cluster for one in same if one.alerted and asked.now - one.change.at >= HARM})
     if not well:
         return None
     named = ", ".join(well[:3]) + (f" and {len(well) - 3} more" if len(well) > 3 else "")
     return say(
-        "elsewhere",
+        ELSEWHERE_RULE,
         WELL * math.log1p(len(well)),
         f"The same change was made in {named}: no incident began there in the hour after.",
     )
