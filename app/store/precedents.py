@@ -35,6 +35,7 @@ from app.core.ranking.precedents import ELSEWHERE, HARM, MOST, REMEMBERED, Memor
 from app.store import codec, codes, tables
 from app.store.change_rows import SOURCE_BITS, VERBS
 from app.store.changes import told_diff
+from app.store.reach import ALERTS, TELL_OF_HARM
 from app.store.verdicts import of_whole
 
 _SEEN = SOURCE_BITS["audit"] | SOURCE_BITS["watch"]
@@ -114,7 +115,15 @@ def _remembered(most_bytes: int) -> Select[Any]:
         .limit(1)
         .scalar_subquery()
     )
-    alerted = exists().where(i.cluster_id == page.c.cluster_id, told)
+    r = tables.recorded.c
+    alerted = and_(
+        exists().where(i.cluster_id == page.c.cluster_id, told),
+        exists().where(
+            r.cluster_id == page.c.cluster_id,
+            r.source.in_(sorted(TELL_OF_HARM | {ALERTS})),
+            r.to_at >= page.c.at + HARM,
+        ),
+    ).label("alerted")
     p = page.c
     return select(p.place, p.cluster, p.at, p.version_key, p.verb, p.resource_version, p.diff, soon, alerted)
 

@@ -96,10 +96,22 @@ async def test_an_incident_soon_after_counts_against_it(
     await told(conn, a_change("5", seconds=-2 * 86_400))
     await told(conn, a_change("105", seconds=-2 * 86_400), cluster="south")
     own = await alerted(conn, at + later)
+    await record(conn, Batch(CLUSTER, read_to=(("watch", NOON),)))
     found = by_version(await memory(conn))
     assert bool(found["5"].incident) is harmed
     assert (found["5"].alerted, found["105"].alerted, found["105"].incident) == (True, False, "")
     assert by_version(await memory(conn, incident=own))["5"].incident == "", "an incident is none of its own precedents"
+
+
+@pytest.mark.parametrize(("recorded_for", "known"), [(HARM, True), (HARM - timedelta(minutes=1), False)])
+async def test_a_cluster_that_is_not_recorded_after_it_says_nothing(
+    conn: AsyncConnection, recorded_for: timedelta, *, known: bool
+) -> None:
+    at = NOON - 2 * DAY
+    await told(conn, a_change("105", seconds=-2 * 86_400), cluster="south")
+    await alerted(conn, at - DAY, cluster="south")
+    await record(conn, Batch("south", read_to=(("watch", at + recorded_for), ("external", NOON))))
+    assert by_version(await memory(conn))["105"].alerted is known
 
 
 async def test_what_people_said_is_found_but_for_the_incident_itself(conn: AsyncConnection) -> None:

@@ -52,7 +52,8 @@ class Precedent:
     and when, not who wrote it.
 
     ``incident`` is the title of one that began within HARM after it ("" for none), ``alerted`` whether its cluster ever
-    had one, ``said`` what people said of it as a suspect of any incident.
+    had one and is recorded until HARM after it, as else none would be known, ``said`` what people said of it as a
+    suspect of any incident.
     """
 
     change: Change
