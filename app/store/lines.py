@@ -39,7 +39,7 @@ async def read_series(
     """
     start, step = codec.utc(axis.start - LOOKBACK_SECONDS), timedelta(seconds=axis.step)
     coarse = step if step >= series.MINUTE else None
-    rows, greatest, keys = await series.read_rows(conn, cluster, start, end, names=names, step=coarse)
+    rows, greatest, keys = await series.read_rows(conn, cluster, start, end, names=names, step=coarse, around=True)
     return await asyncio.to_thread(_tables, rows, greatest, keys)
 
 

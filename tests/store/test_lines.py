@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
+import pytest
 from msgspec.structs import replace
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.metrics.blocks import Block, block_graph
@@ -120,6 +122,29 @@ async def a_month(conn: AsyncConnection, measure: Measure) -> list[float]:
     blocks = await lines.read_series(conn, CLUSTER, query.names, axis, end=end)
     (curve,) = block_graph(blocks, axis, query).curves
     return [value for value in curve.values.tolist() if not math.isnan(value)]
+
+
+@pytest.mark.parametrize("kept", ["samples_minutes", "samples_hours"])
+@pytest.mark.parametrize("minutes", [60, 10])
+async def test_a_short_window_is_whole_where_only_what_is_coarser_is_kept(
+    conn: AsyncConnection, kept: str, minutes: int
+) -> None:
+    times = tuple(EPOCH + 15.0 * n for n in range(240 * 5))
+    about = (("instance", "a"), ("verb", "GET"))
+    counter = MetricSeries(QUERY.metrics[0], about, "counter", times, tuple(30.0 * n for n in range(len(times))))
+    level = MetricSeries("workqueue_depth", about, "gauge", times, (4.0,) * len(times))
+    await record(conn, Batch(CLUSTER, series=(counter, level)))
+    while await compaction.compact(conn, now=NOON + timedelta(days=1)):
+        pass
+    for table in {"samples", "samples_minutes"} - {kept}:
+        await conn.execute(text(f"DELETE FROM {table}"))
+    start = EPOCH + 2 * 3600 + 300
+    end = start + minutes * 60
+    axis = window_grid(start, end, most=109)
+    for query, value in ((QUERY, 2.0), (SeriesQuery((level.name,), Measure.LEVEL), 4.0)):
+        blocks = await lines.read_series(conn, CLUSTER, query.names, axis, end=datetime.fromtimestamp(end, UTC))
+        (curve,) = block_graph(blocks, axis, query).curves
+        assert curve.values.tolist() == pytest.approx([value] * axis.size)
 
 
 async def test_a_peak_of_one_sample_is_seen_in_a_month(conn: AsyncConnection) -> None:
