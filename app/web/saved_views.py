@@ -57,6 +57,13 @@ def _query(text: str) -> str:
     return urlencode(asked)
 
 
+def _shown(text: str) -> str:
+    """The cluster and the time of the explorer's query, which a view leaves out and who saves it goes on to look at."""
+    return urlencode(
+        [told for told in parse_qsl(text.removeprefix("?")) if told[0] in ("cluster", "from", "to", "minus")]
+    )
+
+
 @router.post("")
 async def add_view(request: Request) -> Response:
     """Saves the question that a page of the explorer shows, under a name."""
@@ -68,7 +75,7 @@ async def add_view(request: Request) -> Response:
             await views.add_view(conn, _name(name), kept, now=deps.clock())
     except views.TakenError as error:
         raise Problem(422, str(error), "name") from None
-    return RedirectResponse(f"/explore?{kept}", 303)
+    return RedirectResponse(f"/explore?{'&'.join(filter(None, (_shown(query), kept)))}", 303)
 
 
 @router.post("/{view_id}/rename")

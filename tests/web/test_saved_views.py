@@ -29,7 +29,10 @@ async def test_a_view_is_saved_shown_to_all_renamed_and_deleted(site: Site) -> N
     answer = await post(
         site, "/views", name=" Writes <b>by</b>\ncaller ", query="?of=calls&by=user&cluster=shop&minus=6h&measure=rate"
     )
-    assert (answer.status_code, answer.headers["location"]) == (303, "/explore?of=calls&by=user&measure=rate")
+    assert (answer.status_code, answer.headers["location"]) == (
+        303,
+        "/explore?cluster=shop&minus=6h&of=calls&by=user&measure=rate",
+    ), "who saved it sees what they saw"
     number, query = (await saved(site))["Writes <b>by</b> caller"]
     assert query == "of=calls&by=user&measure=rate", "neither the cluster nor the time"
     async with site.client() as viewer:
