@@ -92,6 +92,7 @@ class Teller:
         """Finds what the messages that are due are to show, and what their threads are to be told."""
         async with self.engine.begin() as conn:
             now = self.clock()
+            await notices.drop_muted(conn, now=now)
             for told in await self.read(conn, await notices.read_due(conn, now=now)):
                 names: Collection[str] = ()
                 edits = not is_target(told.notice.channel)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Row, and_, delete, func, insert, not_, select, tuple_, update
+from sqlalchemy import Row, and_, delete, func, insert, not_, or_, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -38,6 +38,15 @@ READ = 200
 LONGEST = timedelta(minutes=30)
 """After it a burst that goes on has another digest."""
 _n, _d = notices.c, noticed.c
+_UNTOLD = and_(
+    _n.digest,
+    _n.wanted == "",
+    select(messages.c.id)
+    .where(messages.c.notice_id == _n.id, messages.c.part == 0, messages.c.ts.is_(None))
+    .correlate(notices)
+    .exists(),
+)
+"""Of digests, those that nobody looked at yet: they gather what is to come together, or are held back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,16 +131,15 @@ async def tell(
 async def _open_digest(
     conn: AsyncConnection, channel: str, *, held_until: datetime | None, edits: bool, now: datetime
 ) -> int | None:
-    """The digest that takes more: of the burst that goes on, or the one that is held back. Of a place that ``edits``
-    nothing a burst is gathered for BURST, and then told."""
-    unposted = select(messages.c.id).where(messages.c.notice_id == _n.id, messages.c.ts.is_(None)).exists()
-    held = and_(_n.look_at > now + SETTLES, unposted)
-    burst = and_(_n.joined_at > now - BURST, _n.opened_at > now - LONGEST)
-    if edits:
-        goes_on = burst if held_until is None else held
+    """The digest that takes more: of the burst that goes on, or the one that is held back for as long. Of a place that
+    ``edits`` nothing a burst is gathered for BURST, and then told."""
+    later = and_(_UNTOLD, _n.look_at > now + SETTLES)
+    if held_until is not None:
+        goes_on = and_(_UNTOLD, _n.look_at == held_until)
+    elif edits:
+        goes_on = and_(_n.joined_at > now - BURST, _n.opened_at > now - LONGEST, later.is_not(True))
     else:
-        soon = _n.look_at <= now + BURST
-        goes_on = and_(held, soon if held_until is None else not_(soon))
+        goes_on = and_(later, _n.look_at <= now + BURST)
     which = select(_n.id).where(_n.channel == channel, _n.digest, goes_on).order_by(_n.id.desc()).limit(1)
     found: int | None = (await conn.execute(which)).scalar()
     return found
@@ -308,6 +316,31 @@ async def read_mutes(conn: AsyncConnection, *, now: datetime) -> list[Mute]:
     c = muted.c
     columns = (c.channel, c.cluster, c.namespace, c.name, c.until, c.said_by, c.api_group, c.kind)
     return [Mute(*row) for row in await conn.execute(select(*columns).where(c.until > now).order_by(c.until))]
+
+
+async def drop_muted(conn: AsyncConnection, *, now: datetime) -> None:
+    """Takes out of what was held back, and is to be told now, what was muted meanwhile. Two statements."""
+    due = and_(_UNTOLD, _n.look_at <= now)
+    c, namespace = muted.c, func.coalesce(words.c.word, "")
+    own = and_(c.name == objects.c.name, c.api_group == kinds.c.api_group, c.kind == kinds.c.kind)
+    whole = and_(clusters.c.name == c.cluster, namespace == c.namespace)
+    wide = and_(c.name == "", c.cluster.in_(["", clusters.c.name]), c.namespace.in_(["", namespace]))
+    covered = (
+        select(_d.channel, _d.cluster_id, _d.at, _d.version_key)
+        .select_from(notices)
+        .join(noticed, _d.notice_id == _n.id)
+        .join(muted, and_(c.channel == _d.channel, c.until > now))
+        .join(changes, and_(*(changes.c[name] == _d[name] for name in ("cluster_id", "at", "version_key"))))
+        .join(objects, objects.c.id == changes.c.object_id)
+        .join(kinds, kinds.c.id == objects.c.kind_id)
+        .join(clusters, clusters.c.id == _d.cluster_id)
+        .outerjoin(words, words.c.id == objects.c.namespace_id)
+        .where(due, or_(wide, and_(own, whole)))
+    )
+    which = tuple_(_d.channel, _d.cluster_id, _d.at, _d.version_key)
+    if (await conn.execute(delete(noticed).where(which.in_(covered)))).rowcount:
+        is_empty = not_(select(_d.notice_id).where(_d.notice_id == _n.id).correlate(notices).exists())
+        await conn.execute(delete(notices).where(due, is_empty))
 
 
 async def forget(conn: AsyncConnection, now: datetime) -> None:

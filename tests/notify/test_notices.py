@@ -13,6 +13,7 @@ from sqlalchemy import text
 
 from app.core.model import NOBODY, Batch, Change, ObjectState, Outcome, Progress, Resource, Rollout, Verb
 from app.core.routes import Quiet, Route, Routes
+from app.notify.asking import asked
 from app.notify.mutes import Mutes
 from app.notify.sender import Sender
 from app.notify.slack import slack
@@ -278,6 +279,50 @@ async def test_in_quiet_hours_changes_wait_and_come_in_one_message(room: Room) -
     await room.passes(int((ends - room.clock()).total_seconds()) + 5)
     (message,) = room.messages
     assert "*6 changes* in shop" in room.shows(message)
+
+
+def quiet(room: Room, minutes: int) -> Quiet:
+    """Quiet hours that end in so many minutes."""
+    begins, ends = room.clock() - timedelta(minutes=1), room.clock() + timedelta(minutes=minutes)
+    return Quiet(f"{begins:%H:%M}", f"{ends:%H:%M}")
+
+
+async def test_what_another_route_tells_at_once_takes_nothing_along_that_waits(room: Room) -> None:
+    shop, pay = Route(CHANNEL, namespaces=("shop",), quiet=quiet(room, 60)), Route(CHANNEL, namespaces=("pay",))
+    room.routes = Routes((shop, pay))
+    await room.happens(room.change("waits", namespace="shop"))
+    await room.passes(10)
+    for n in range(5):
+        await room.happens(room.change(f"app-{n}", namespace="pay"))
+        await room.passes(5)
+    assert room.messages
+    assert "waits" not in str(room.messages)
+
+
+async def test_what_waits_for_longer_is_not_told_with_what_waits_for_less(room: Room) -> None:
+    shop = Route(CHANNEL, namespaces=("shop",), quiet=quiet(room, 2))
+    room.routes = Routes((shop, Route(CHANNEL, namespaces=("pay",), quiet=quiet(room, 60))))
+    await room.happens(room.change("longer", namespace="pay"))
+    await room.happens(room.change("less", namespace="shop"))
+    await room.passes(130)
+    (message,) = room.messages
+    assert "less" in message["text"]
+    assert "longer" not in str(message)
+
+
+async def test_what_is_muted_while_it_waits_is_not_told(room: Room) -> None:
+    room.routes = Routes((Route(CHANNEL, quiet=quiet(room, 2)),))
+    kept = room.change("kept", namespace="pay")
+    await room.happens(room.change("web", namespace="shop"), room.change("api", namespace="shop"), kept)
+    await room.passes(3)
+    await room.mutes.answer(asked("mute 1h shop"), CHANNEL, by="alice")
+    await room.passes(130)
+    assert [one["text"] for one in room.messages] == ["🔹 image of kept: v1 → v2"]
+    room.routes = Routes((Route(CHANNEL, quiet=quiet(room, 2)),))
+    await room.happens(room.change("late", namespace="shop"))
+    await room.passes(130)
+    async with room.database.read.connect() as conn:
+        assert (await outbox.read_delivery(conn)).waiting == 0
 
 
 async def test_what_is_muted_is_not_told_and_is_told_again_later(room: Room) -> None:
