@@ -130,6 +130,31 @@ def test_what_is_told_undoes_it_and_its_dry_run_does_nothing(
     assert recipe(lab, change_id)["command"] == "", "nothing is left to undo"
 
 
+def test_a_job_that_was_deleted_is_made_again(lab: World) -> None:
+    done(lab, "kubectl create job again --image=r/app:v1")
+    newest(lab, "again", 1)
+    done(lab, "kubectl delete job/again")
+    change_id = newest(lab, "again", 2)
+    told = recipe(lab, change_id)
+    done(lab, told["dry_run"])
+    done(lab, "kubectl apply --dry-run=server -f -", given=manifest(lab, change_id, "before"))
+    done(lab, told["command"])
+    assert wanted(lab, "job/again") is not None
+
+
+def test_what_finalizers_keep_is_told_to_be_going(lab: World) -> None:
+    done(lab, MAP, "kept")
+    done(lab, """kubectl patch configmap/kept -p '{"metadata":{"finalizers":["shop.example/keep"]}}'""")
+    newest(lab, "kept", 2)
+    done(lab, "kubectl delete configmap/kept --wait=false")
+    change_id = newest(lab, "kept", 3)
+    told = recipe(lab, change_id)
+    assert told["command"] == ""
+    assert "It is being deleted" in told["warnings"][0]["text"]
+    done(lab, """kubectl patch configmap/kept --type merge -p '{"metadata":{"finalizers":null}}'""")
+    lab.until("kept to be gone", lambda: recipe(lab, change_id)["command"].startswith("kubectl apply"))
+
+
 def test_a_rollout_that_is_not_the_last_is_undone_by_its_own_values(lab: World) -> None:
     done(lab, DEPLOYMENT, "twice")
     newest(lab, "twice", 1)

@@ -37,6 +37,7 @@ GROUPS = {
     "Role": "rbac.authorization.k8s.io",
     "RoleBinding": "rbac.authorization.k8s.io",
     "CronJob": "batch",
+    "Job": "batch",
     "ClusterRoleBinding": "rbac.authorization.k8s.io",
     "NetworkPolicy": "networking.k8s.io",
     "ValidatingWebhookConfiguration": "admissionregistration.k8s.io",

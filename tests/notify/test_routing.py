@@ -166,13 +166,14 @@ async def test_a_change_goes_where_it_is_said_to_go(
     mutes: list[tuple[str, str, str]],
     writes: list[tuple[str, str, str, Verb]],
 ) -> None:
-    at += next(_EXAMPLES) * timedelta(seconds=10)
+    own = next(_EXAMPLES)
+    at += own * timedelta(seconds=10)
     await office.begin(at, routes, mutes)
     made = []
     for n, (cluster, kind, namespace, verb) in enumerate(writes):
         when = at + timedelta(seconds=n)
         change = world.a_change(
-            f"app-{n}",
+            f"app-{own}-{n}",
             at=when,
             kind=kind,
             api_group=KINDS[kind],

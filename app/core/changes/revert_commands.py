@@ -21,6 +21,7 @@ from app.core.changes.revert_rollout import why_not
 from app.core.changes.revert_since import unplaced
 from app.core.model import Change, DiffSource, Object, Resource, Verb
 from app.core.objects import api_versions, kinds
+from app.core.objects.manifest import as_asked
 from app.core.objects.redact_rules import TAG
 from app.core.objects.revisions import TEMPLATE
 from app.core.objects.taints import words_back
@@ -47,6 +48,17 @@ HOLDS_OTHERS = {
     "CustomResourceDefinition": "deletes every object of this kind",
     "PersistentVolumeClaim": "may delete the data of the volume",
 }
+
+_LOST = {
+    "Namespace": "What was in it does not come back with it.",
+    "CustomResourceDefinition": "Its objects do not come back with it.",
+    "PersistentVolumeClaim": "Its data does not come back with it: by its reclaim policy the volume was deleted, or is"
+    " Released and takes no claim until its claimRef is taken away.",
+}
+"""What is gone with a deleted object for good
+(https://kubernetes.io/docs/concepts/storage/persistent-volumes/#reclaiming)."""
+_STORAGE = ("spec", "resources", "requests", "storage")
+_GROWN = "No claim is made smaller than its volume: where that has grown by now, the API server refuses this."
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +199,9 @@ def _patched(change: Change, known: Known, reason: str) -> Command:
         return _edit(resource, known, f"{reason} {kept}".strip())
     whole = f"{_in(f'kubectl patch {_target(resource, known)}', resource)} --type {kind} -p {shlex.quote(text)}"
     instead = f"{reason} This sets the values before instead." if reason else ""
-    return _kubectl(whole, f"{instead} {_placed(change, known)}".strip())
+    is_grown = resource.kind == "PersistentVolumeClaim" and any(found.path == _STORAGE for found in change.diffs)
+    grown = _GROWN if is_grown else ""
+    return _kubectl(whole, " ".join(filter(None, (instead, grown, _placed(change, known)))))
 
 
 def _placed(change: Change, known: Known) -> str:
@@ -208,7 +222,8 @@ def _recreate(change: Change, known: Known) -> Command:
         return Command("", _NOT_WHOLE.format(which=which, id=change.id))
     if len(manifest) > _MANIFEST_LIMIT:
         return Command("", _LONG.format(id=change.id))
-    caution = f"The last known state, without what the server had added. {owners}".strip()
+    lost = _LOST.get(change.resource.kind, "")
+    caution = " ".join(filter(None, ("The last known state, without what the server had added.", lost, owners)))
     ways = (f"kubectl apply{dry} -f - <<'END'\n{manifest}\nEND" for dry in ("", _SERVER))
     return Command(next(ways), caution, next(ways))
 
@@ -220,7 +235,8 @@ def last_state(change: Change, known: Known) -> tuple[Object | None, str]:
     found = version(change.resource, known)
     if not found or not isinstance(old, dict):
         return None, ""
-    return without_gone({"apiVersion": found, "kind": change.resource.kind, **old}, change.resource, known)
+    whole = as_asked({"apiVersion": found, "kind": change.resource.kind, **old})
+    return without_gone(whole, change.resource, known)
 
 
 def version(resource: Resource, known: Known) -> str:

@@ -40,7 +40,7 @@ def unplaced(change: Change) -> str:
 
 
 def gone(change: Change, known: Known) -> Caution | None:
-    """That there is nothing any more to undo it in, or that it was undone; None where there is."""
+    """That there is nothing to undo it in, any more or yet, or that it was undone; None where there is."""
     last = known.last
     if last is not None and last.deleted_at is not None and change.verb is not Verb.DELETE:
         deleted = next((one for one in reversed(known.since) if one.verb is Verb.DELETE), None)
@@ -48,6 +48,11 @@ def gone(change: Change, known: Known) -> Caution | None:
         said = f"The object is gone since {_time(last.deleted_at)}{by}: there is nothing to undo."
         again = " To make it again as it was, apply the manifest before this change."
         return Caution(said + (again if change.verb is Verb.UPDATE else ""), deleted.id if deleted else "")
+    if change.verb is Verb.DELETE and last is not None and last.deleted_at is None and last.uid == change.uid != "":
+        return Caution(
+            "It is being deleted, and still there while finalizers keep it: that cannot be taken back. Once it is gone,"
+            " look here again for how to make it anew."
+        )
     if change.verb is Verb.DELETE and change.diffs and known.state == change.diffs[0].old is not None:
         made = next((one for one in reversed(known.since) if one.verb is Verb.CREATE), None)
         return Caution("The object is there again as it was: nothing is left to undo.", made.id if made else "")

@@ -39,7 +39,17 @@ def manifest(resource: Resource, state: Object, *, version: str, notes: tuple[st
         "metadata": named | (metadata if isinstance(metadata, dict) else {}),
     }
     whole |= {field: value for field, value in state.items() if field not in {*whole, "status"}}
+    whole = as_asked(whole)
     return Manifest(whole, (*notes, *_lacks(whole, version)))
+
+
+def as_asked(whole: Object) -> Object:
+    """An object without what the API server makes of its kind, and takes from nobody: the selector of a Job, which
+    names its uid (https://kubernetes.io/docs/concepts/workloads/controllers/job/#specifying-your-own-pod-selector)."""
+    spec = whole.get("spec")
+    if whole.get("kind") != "Job" or not isinstance(spec, dict) or spec.get("manualSelector") is True:
+        return whole
+    return {**whole, "spec": {field: value for field, value in spec.items() if field != "selector"}}
 
 
 def file_name(resource: Resource, which: str) -> str:

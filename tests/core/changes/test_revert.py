@@ -206,6 +206,39 @@ def test_a_deleted_object_is_applied_again_whole() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(("manual", "kept"), [({}, False), ({"manualSelector": True}, True)])
+def test_a_job_is_made_again_without_the_selector_that_named_its_uid(manual: Object, kept: bool) -> None:
+    labels: Object = {"batch.kubernetes.io/controller-uid": "u-1"}
+    spec: Object = {"parallelism": 1, "selector": {"matchLabels": labels}, **manual}
+    recipe = revert_recipe(changed("Job", {"metadata": {"name": "web"}, "spec": spec}, None))
+    again = orjson.loads(recipe.command.split("'END'\n")[1].removesuffix("\nEND"))
+    assert ("selector" in again["spec"]) is kept
+    assert again["spec"]["parallelism"] == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "lost"),
+    [
+        ("Namespace", "What was in it does not come back"),
+        ("CustomResourceDefinition", "Its objects do not come back"),
+        ("PersistentVolumeClaim", "Its data does not come back"),
+    ],
+)
+def test_what_does_not_come_back_with_a_deleted_object_is_told(kind: str, lost: str) -> None:
+    recipe = revert_recipe(changed(kind, {"metadata": {"name": "web"}, "spec": {"a": "b"}}, None))
+    assert recipe.command.startswith("kubectl apply")
+    assert lost in recipe.warning
+
+
+def test_that_a_claim_is_not_made_smaller_than_its_volume_is_told() -> None:
+    def asks(size: str) -> Object:
+        return {"spec": {"resources": {"requests": {"storage": size}}}}
+
+    told = "No claim is made smaller than its volume"
+    assert told in revert_recipe(changed("PersistentVolumeClaim", asks("1Gi"), asks("2Gi"))).warning
+    assert told not in revert_recipe(changed("Pod", asks("1Gi"), asks("2Gi"))).warning
+
+
 @pytest.mark.parametrize(
     "change",
     [

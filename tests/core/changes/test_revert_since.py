@@ -123,6 +123,17 @@ def test_an_object_that_is_gone_leaves_nothing_to_undo(change: Change) -> None:
     assert ("manifest" in recipe.warning) is (change is ROLLED)
 
 
+def test_what_is_being_deleted_is_not_told_to_be_there_again() -> None:
+    state = a_state(a_resource("Namespace"), {"spec": {"finalizers": ["kubernetes"]}})
+    deleted = replace(changed("Namespace", state.state, None), uid=state.uid)
+    recipe = revert_recipe(deleted, Known(state))
+    assert recipe.command == ""
+    assert "It is being deleted, and still there while finalizers keep it" in recipe.warning
+    assert "there again" not in recipe.warning
+    another = revert_recipe(deleted, Known(replace(state, uid="another")))
+    assert "there again as it was" in another.warning
+
+
 def test_an_object_that_was_made_anew_is_another_one() -> None:
     made = later(verb=Verb.CREATE)
     deleted = changed("ConfigMap", {"data": {"a": "1"}}, None)
