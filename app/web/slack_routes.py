@@ -82,7 +82,7 @@ async def where(conn: AsyncConnection, asked: WhereAsked, routes: Routes, *, cha
         )
         for route in routes.routes
     ]
-    return Where(resource, change, _never(change, asked.kind), tuple(verdicts))
+    return Where(resource, change, _never(change, resource.kind), tuple(verdicts))
 
 
 def _where_incident(asked: WhereAsked, severity: str, routes: Routes, channel: str) -> Where:
@@ -112,15 +112,16 @@ async def _change(conn: AsyncConnection, named: str) -> Change:
 
 
 def _resource(asked: WhereAsked) -> Resource:
-    """Of the API group that has such a kind, for the kind alone is asked."""
+    """Of the API group that has such a kind, for the kind alone is asked: in any case, or the plural, as of routes."""
     kind = asked.kind or "Deployment"
-    known = next((info for info in kinds.BUILT_IN.values() if info.kind.lower() == kind.lower()), None)
+    named = kind.lower()
+    known = next((info for info in kinds.BUILT_IN.values() if named in (info.kind.lower(), info.plural)), None)
     namespace = None if known and not known.namespaced else asked.namespace
     group, spelled = (known.api_group, known.kind) if known else ("", kind)
     return Resource(asked.cluster or "", group, spelled, namespace, asked.name or "")
 
 
-def _never(change: Change | None, kind: str | None) -> str:
+def _never(change: Change | None, kind: str) -> str:
     if change is not None:
         return "" if is_told(change) else "Changes like this one are on the timeline alone, wherever they are made."
-    return f"Changes of {kind} are on the timeline alone." if kind and never_told(kind) else ""
+    return f"Changes of {kind} are on the timeline alone." if never_told(kind) else ""

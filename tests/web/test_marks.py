@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
@@ -130,3 +131,20 @@ async def test_each_question_of_the_dashboard_that_is_shipped_is_answered(site: 
             for step in column["selector"].split("."):
                 assert step in held, column
                 held = held[step]
+
+
+async def test_each_address_and_column_of_the_manual_is_there(site: Site) -> None:
+    rows = [row.split("|")[1:-1] for row in (ROOT / "docs" / "grafana.md").read_text().splitlines() if "`/api/" in row]
+    tables = [row for row in rows if len(row) == 3]
+    assert len(tables) == 4
+    async with site.client() as grafana:
+        for _, address, columns in tables:
+            url = address.strip().strip("`").replace("cluster=prod", f"cluster={world.CLUSTER}")
+            url = url.replace("${__from:date:iso}", f"{world.START:%Y-%m-%dT%H:%M:%S}.000Z")
+            answer = await grafana.get(url.replace("${__to:date:iso}", f"{world.END:%Y-%m-%dT%H:%M:%S}.000Z"))
+            assert answer.status_code == 200, f"{url}: {answer.text}"
+            for column in re.findall("`([a-z_.]+)`", columns):
+                found = answer.json()["items"][0]
+                for step in column.split("."):
+                    assert step in found, f"{url}: {column}"
+                    found = found[step]

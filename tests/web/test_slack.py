@@ -157,6 +157,8 @@ async def test_a_channel_that_another_route_tells_at_once_does_not_wait(site: Si
         ("?namespace=cart", "no: neither it nor its namespace has the label team"),
         ("?namespace=cart", "no: it does not tell of changes"),
         ("?kind=node&namespace=payments", "no: it is in no namespace, and only pay* is told"),
+        ("?kind=configmaps&namespace=payments", "Nowhere. Changes of ConfigMap are on the timeline alone."),
+        ("?kind=nodes&namespace=payments", "no: it is in no namespace, and only pay* is told"),
         ("?kind=ConfigMap&namespace=payments", "Nowhere. Changes of ConfigMap are on the timeline alone."),
         (f"?change={world.CULPRIT.id}", "To C0000000002"),
         (f"?change=https://foreshock.example/changes/{world.CULPRIT.id}?x=1", "To C0000000002"),
@@ -164,6 +166,12 @@ async def test_a_channel_that_another_route_tells_at_once_does_not_wait(site: Si
 )
 async def test_it_says_where_a_change_would_go_and_why_not(site: Site, query: str, says: str) -> None:
     assert says in await asked(site, query)
+
+
+async def test_a_kind_may_be_asked_of_as_routes_name_it(site: Site) -> None:
+    for kind in ("Deployment", "deployment", "deployments"):
+        seen = await asked(site, f"?kind={kind}", routed(Routes((Route(CHANNEL, kinds=("Deployment",)),))))
+        assert f"To {CHANNEL}" in seen, kind
 
 
 async def test_what_is_muted_says_so(site: Site) -> None:
