@@ -35,10 +35,11 @@ UNSURE = frozenset({"fatal_error", "internal_error", "request_timeout", "service
 _TOKEN = "FORESHOCK_SLACK_TOKEN is not good any more: copy the bot token (xoxb-…) anew, and restart"  # noqa: S105
 _OURS = "this message is not as Slack wants it, which is a mistake of Foreshock: please report it"
 WORDS = {
-    "channel_not_found": "no such channel is known to the app: FORESHOCK_SLACK_CHANNEL is the ID at the end of a"
-    " channel's details (C…), not its name; into a private channel the app has to be invited",
+    "channel_not_found": "no such channel is known to the app: FORESHOCK_SLACK_CHANNEL, or a route, names it by the"
+    " ID at the end of its details (C…); into a private channel the app has to be invited",
     "not_in_channel": "the app is not in the channel: /invite it there",
-    "is_archived": "the channel is archived: unarchive it, or name another one in FORESHOCK_SLACK_CHANNEL",
+    "is_archived": "the channel is archived: unarchive it, or name another one in FORESHOCK_SLACK_CHANNEL, or in"
+    " the file of routes",
     "invalid_auth": _TOKEN,
     "not_authed": _TOKEN,
     "account_inactive": _TOKEN,

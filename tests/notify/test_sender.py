@@ -335,8 +335,8 @@ async def test_where_nobody_listens_it_is_posted_later_without_a_look(desk: Desk
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        ("channel_not_found", "FORESHOCK_SLACK_CHANNEL is the ID"),
-        ("is_archived", "unarchive it"),
+        ("channel_not_found", "FORESHOCK_SLACK_CHANNEL, or a route, names it by the ID"),
+        ("is_archived", "FORESHOCK_SLACK_CHANNEL, or in the file of routes"),
         ("token_revoked", "copy the bot token"),
         ("something_new", "Slack refused it (something_new)"),
     ],
