@@ -55,7 +55,8 @@ def clicked(payload: dict[str, Any]) -> Click | None:
             return None
         user = payload["user"]
         name = user.get("username") or user.get("name") or user["id"]
-        home, team = payload["team"]["id"], user.get("team_id", payload["team"]["id"])
+        homes = _homes(payload)
+        is_guest = user.get("team_id", homes[0]) not in homes
         channel = payload["channel"]["id"]
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise ValueError(f"this is no payload of Slack: {type(error).__name__}") from None
@@ -69,8 +70,19 @@ def clicked(payload: dict[str, Any]) -> Click | None:
         user["id"],
         name[:LONGEST_NAME],
         channel,
-        is_guest=team != home,
+        is_guest=is_guest,
     )
+
+
+def _homes(payload: dict[str, Any]) -> list[str]:
+    """The workspace that it was clicked in, and the organisation that this is of: in one, Slack says of a user which
+    organisation they are of (https://docs.slack.dev/reference/interaction-payloads/block_actions-payload), and of an
+    app that is installed in all of it, no workspace. Raises KeyError where neither is said."""
+    team, organisation = payload["team"] or {}, payload.get("enterprise") or {}
+    homes = [one for one in (team.get("id"), team.get("enterprise_id"), organisation.get("id")) if one]
+    if not homes:
+        raise KeyError("team")
+    return homes
 
 
 @dataclass(frozen=True, slots=True)

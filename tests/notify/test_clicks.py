@@ -89,9 +89,29 @@ def test_what_is_clicked_is_read_of_buttons_and_menus() -> None:
         payload | {"user": {"id": 7, "username": "alice"}},
         payload | {"user": {}},
         payload | {"channel": None},
+        payload | {"team": None},
     ):
         with pytest.raises(ValueError, match="no payload of Slack"):
             clicked(broken)
+
+
+@pytest.mark.parametrize(
+    ("of", "user_team", "is_guest"),
+    [
+        ({"team": {"id": "T1"}}, "T2", True),
+        ({"team": {"id": "T1", "enterprise_id": "E1"}, "enterprise": {"id": "E1"}}, "E1", False),
+        ({"team": {"id": "T1", "enterprise_id": "E1"}, "enterprise": {"id": "E1"}}, "E2", True),
+        ({"team": {"id": "T1"}, "enterprise": None}, "E1", True),
+        ({"team": None, "enterprise": {"id": "E1"}, "is_enterprise_install": True}, "E1", False),
+        ({"team": None, "enterprise": {"id": "E1"}, "is_enterprise_install": True}, "T9", True),
+    ],
+)
+def test_in_an_organisation_its_people_are_no_guests(of: Json, user_team: str, is_guest: bool) -> None:
+    user = {"id": "U1", "username": "alice", "team_id": user_team}
+    action = {"action_id": "it", "type": "button", "value": f"it/{INCIDENT}/{FIRST}"}
+    click = clicked(of | {"type": "block_actions", "user": user, "channel": {"id": CHANNEL}, "actions": [action]})
+    assert click
+    assert click.is_guest is is_guest
 
 
 async def test_a_click_by_the_connection_is_kept_and_acknowledged(site: Site, told: Workspace) -> None:
