@@ -158,7 +158,7 @@ def token_of(file: Path | None, given: str) -> str:
     told = given
     if file is not None:
         try:
-            told = file.read_text(encoding="ascii")
+            told = file.read_text(encoding="utf-8-sig")  # PowerShell and Notepad write a mark before it
         except OSError as error:
             raise AddressError(f"{TOKEN_FILE} {file}: {error.strerror}") from None
         except ValueError:

@@ -194,7 +194,7 @@ def _misses_incident(route: Route, cluster: str, namespaces: tuple[str, ...], se
         yield f"the cluster is not {_any_of(route.clusters)}"
     if route.namespaces and not any(_fits(one, route.namespaces) for one in namespaces):
         yield f"no namespace of its alerts is {_any_of(route.namespaces)}"
-    if not _fits(severity, route.severities):
+    if not _fits(severity.lower(), tuple(one.lower() for one in route.severities)):
         yield f"the severity is not {_any_of(route.severities)}"
 
 

@@ -254,5 +254,14 @@ def test_what_is_no_token_is_said_without_it(tmp_path: Path, text: str) -> None:
     assert token_of(None, " fs_x\n") == "fs_x"
 
 
+def test_a_token_may_be_written_by_what_marks_its_files(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(b"\xef\xbb\xbffs_x\r\n")
+    assert token_of(file, "") == "fs_x"
+    file.write_bytes("fs_x\r\n".encode("utf-16"))
+    with pytest.raises(AddressError, match="holds no token of one line"):
+        token_of(file, "")
+
+
 def test_errors_end_with_codes_of_their_own() -> None:
     assert (RefusedError.code, DeniedError.code, BusyError.code, UnreachableError.code) == (2, 77, 75, 75)

@@ -87,6 +87,7 @@ def test_where_clocks_go_back_quiet_hours_end_in_time_to_come() -> None:
         ({}, False),
         ({"tell": ["incidents"], "severities": ["critical", "page"]}, True),
         ({"tell": ["incidents"], "severities": ["warning"]}, False),
+        ({"tell": ["incidents"], "severities": ["Crit*"]}, True),
         ({"tell": ["incidents"], "namespaces": ["cart", "shop"]}, True),
         ({"tell": ["incidents"], "namespaces": ["cart"]}, False),
         ({"tell": ["incidents"], "clusters": ["dev"]}, False),
@@ -94,6 +95,7 @@ def test_where_clocks_go_back_quiet_hours_end_in_time_to_come() -> None:
 )
 def test_an_incident_is_told_by_where_its_alerts_are_and_how_severe_it_is(rule: dict[str, object], tells: bool) -> None:
     assert (not why_no_incident(route(**rule), "prod-1", ("shop", "web"), severity="critical")) is tells
+    assert (not why_no_incident(route(**rule), "prod-1", ("shop", "web"), severity="CRITICAL")) is tells
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ import pytest
 from fastapi import FastAPI
 from joserfc.jwk import ECKey, OctKey, RSAKey
 
-from app.core.access import Access, Grant
+from app.core.access import Access, Grant, Identity
+from app.core.oidc import SignInError, identity_of
 from app.core.roles import Role
 from app.oidc import Oidc
 from app.store import audit, tokens
@@ -102,6 +103,8 @@ async def test_who_signs_in_is_let_in_with_what_their_groups_may(signing: Signin
         ({"groups": None}, False),
         ({"groups": ["SRE"]}, False),
         ({"groups": {"sre": True}}, False),
+        ({"groups": ["", "shop"]}, True),
+        ({"groups": [""]}, False),
         ({"email": "bob@example.com", "email_verified": True}, True),
         ({"email": "bob@example.com", "email_verified": False}, False),
         ({"email": "bob@example.com", "email_verified": "true"}, False),
@@ -123,6 +126,27 @@ async def test_who_has_no_access_is_told_which_groups_were_seen(signing: Signing
     async with database.read.connect() as conn:
         denied = await audit.read(conn, Wanted(action="denied"), before=None, limit=5)
     assert not denied or denied[0].who in ("", "eve@example.com")
+
+
+async def test_groups_that_are_kept_elsewhere_are_not_none(signing: Signing) -> None:
+    """As Entra ID has them of who is in more than 200."""
+    sources = {"src1": {"endpoint": "https://graph.example/getMemberObjects"}}
+    answer = await signing.signs_in(_claim_names={"groups": "src1"}, _claim_sources=sources)
+    assert answer.status_code == 403
+    assert "in more groups than the provider tells" in answer.text
+
+
+def test_a_claim_may_stand_in_another_and_its_name_hold_dots() -> None:
+    claims = {"sub": "x", "realm_access": {"roles": ["sre"]}, "https://x.example/groups": ["shop"], "flat": "one"}
+    for claim, groups in (
+        ("realm_access.roles", ("sre",)),
+        ("https://x.example/groups", ("shop",)),
+        ("realm_access.groups", ()),
+        ("flat.roles", ()),
+    ):
+        assert identity_of(claims, client_id="us", groups_claim=claim) == Identity("x", groups)
+    with pytest.raises(SignInError, match="realm_access is no list"):
+        identity_of(claims, client_id="us", groups_claim="realm_access")
 
 
 OTHERS = RSAKey.generate_key(2048, {"kid": "first", "use": "sig"})
