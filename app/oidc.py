@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import quote_plus, urlsplit
 
 import msgspec
@@ -48,6 +48,13 @@ class _Provider(msgspec.Struct, frozen=True):
 
 class _Answer(msgspec.Struct, frozen=True):
     id_token: str
+
+
+class _Place(Endpoint, frozen=True):
+    """Where the provider is, as settings say it."""
+
+    trusts: ClassVar[str] = "FORESHOCK_OIDC_CA_FILE"
+    names: ClassVar[str] = ""
 
 
 @dataclass(slots=True)
@@ -178,7 +185,7 @@ class Oidc:
         parts = urlsplit(url)
         path = f"{parts.path}?{parts.query}" if parts.query else parts.path
         try:
-            async with Outbound.to(Endpoint(f"{parts.scheme}://{parts.netloc}", ca_file=self.ca_file)) as outbound:
+            async with Outbound.to(_Place(f"{parts.scheme}://{parts.netloc}", ca_file=self.ca_file)) as outbound:
                 if form is None:
                     return await outbound.get(path)
                 return await outbound.post(path, form, authorization=authorization)

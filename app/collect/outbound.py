@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import msgspec
 from aiohttp import (
@@ -78,8 +78,12 @@ class Endpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     for, where that is not the host of ``url``, as Prometheus' tls_config has it.
     ``cert_file`` is the certificate that we show, in PEM, and ``key_file`` its key, where that is a file of its own.
     ``headers`` are sent with each request, as ``X-Scope-OrgID`` for Mimir; no secret belongs there.
+
+    ``trusts`` and ``names`` are how an operator writes ``ca_file`` and ``server_name``, "" for what cannot be written.
     """
 
+    trusts: ClassVar[str] = "ca_file"
+    names: ClassVar[str] = "server_name"
     url: str
     token_file: str = ""
     username: str = ""
@@ -322,11 +326,11 @@ def _remedy(error: ClientConnectorCertificateError, endpoint: Endpoint) -> str:
     """What an operator can write against a certificate that is not to be trusted, "" where it is the other side's."""
     code = getattr(error.certificate_error, "verify_code", 0)
     if code in _UNSIGNED and endpoint.ca_file:
-        return f"; nobody of {endpoint.ca_file} (ca_file) signed it"
+        return f"; nobody of {endpoint.ca_file} ({endpoint.trusts}) signed it"
     if code in _UNSIGNED:
-        return "; write the certificate of who signed it into a file, as ca_file"
-    if code in _MISNAMED:
-        return "; write whom it is for as server_name"
+        return f"; write the certificate of who signed it into a file, as {endpoint.trusts}"
+    if code in _MISNAMED and endpoint.names:
+        return f"; write whom it is for as {endpoint.names}"
     return ""
 
 
@@ -337,7 +341,7 @@ def _tls(endpoint: Endpoint) -> ssl.SSLContext:
         try:
             context.load_verify_locations(endpoint.ca_file)
         except OSError as error:  # as are ssl's
-            raise OutboundError(f"ca_file {endpoint.ca_file}: {in_words(error)}") from None
+            raise OutboundError(f"{endpoint.trusts} {endpoint.ca_file}: {in_words(error)}") from None
     if endpoint.cert_file:
         files = Path(endpoint.cert_file), Path(endpoint.key_file or endpoint.cert_file)
         try:

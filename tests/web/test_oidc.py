@@ -5,13 +5,16 @@ from __future__ import annotations
 import base64
 import hmac
 import json
+import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from aiohttp import web
 from fastapi import FastAPI
 from joserfc.jwk import ECKey, OctKey, RSAKey
 
@@ -26,7 +29,9 @@ from app.store.tokens import Bearer, Purpose
 from app.web import guard
 from app.web.rates import Limits, Rate
 from app.web.routes import create_app
+from tests.listening import listening
 from tests.provider import CLIENT, SECRET, Provider, provider
+from tests.test_tls import certificate
 from tests.web.conftest import HOST, NOW, UNLIMITED, deps
 
 SRE = {"email": "alice@example.com", "email_verified": True, "groups": ["sre", "staff"]}
@@ -288,6 +293,20 @@ async def test_a_provider_that_is_down_or_not_itself_is_said_and_links_still_wor
     assert "foreshock login" in answer.text
     signing.there.answers, signing.there.says_issuer = 200, "https://evil.example"
     assert "calls itself https://evil.example" in (await signing.browser.get("/login/oidc")).text
+
+
+async def test_what_to_set_against_a_certificate_is_said_as_settings_call_it(tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path, names="DNS:elsewhere")
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(cert, key)
+    async with listening(web.Application(), tls) as url:
+        for file, why in (
+            ("", "into a file, as FORESHOCK_OIDC_CA_FILE$"),
+            (str(cert), r"not valid for '127\.0\.0\.1'$"),
+        ):
+            oidc = Oidc(url, CLIENT, SECRET, HOST, lambda: NOW, ca_file=file)
+            with pytest.raises(SignInError, match=why):
+                await oidc.begin("a secret of a browser")
 
 
 @pytest.mark.parametrize("part", ["authorization_endpoint", "token_endpoint", "jwks_uri"])
