@@ -47,7 +47,9 @@ LOOKS_BACK = timedelta(hours=24)
 LOOKS_AHEAD = timedelta(hours=1)
 """What is recorded of later times tells nothing more of what began an incident."""
 
-SEVERITIES = ("critical", "error", "warning", "info")
+SEVERITIES = ("page", "critical", "error", "warning", "info")
+"""Of alerts, the worst first, in any case; what is called otherwise is behind all of these. "page" is what some write
+of an alert that calls somebody."""
 CONTROL_PLANE = re.compile(
     r"api-?server|kubeapi|etcd|kube-?scheduler|kube-?controller-?manager|admission|webhook|control.?plane",
     re.IGNORECASE,
@@ -275,7 +277,8 @@ def _first(said: T | None, otherwise: T) -> T:
 
 
 def _severity_rank(severity: str) -> int:
-    return SEVERITIES.index(severity) if severity in SEVERITIES else len(SEVERITIES)
+    known = severity.lower()
+    return SEVERITIES.index(known) if known in SEVERITIES else len(SEVERITIES)
 
 
 def title(alerts: Iterable[Symptom]) -> str:

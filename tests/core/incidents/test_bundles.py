@@ -68,6 +68,16 @@ def test_a_title_is_the_alert_in_words(name: str, words: str) -> None:
     assert title([an_alert(name=name)]) == words
 
 
+@pytest.mark.parametrize(
+    ("severities", "worst"),
+    [(("warning", "Critical"), "Critical"), (("info", "page", "warning"), "page"), (("sev1", "INFO"), "INFO")],
+)
+def test_the_worst_severity_is_that_of_the_incident_in_any_case(severities: tuple[str, ...], worst: str) -> None:
+    alerts = [an_alert(name=f"Alert{number}", severity=one) for number, one in enumerate(severities)]
+    (incident,) = bundle(alerts, [], cluster="prod")
+    assert incident.severity == worst
+
+
 def test_scope_comes_from_the_usual_labels() -> None:
     found = scope([an_alert(name="KubePodCrashLooping", namespace="payments", pod="payments-api-6d5f7b8c9d-x2x4z")])
     assert found.namespaces == ("payments",)
