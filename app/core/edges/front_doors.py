@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from app.core.alerted import text_of
 from app.core.findings import Incident
 from app.core.model import Resource
 from app.core.objects.dependencies import LONGEST
@@ -41,7 +42,7 @@ def named(text: str, hosts: Iterable[str]) -> set[str]:
 
 def said(incident: Incident) -> str:
     """All that the alerts of an incident say, in messages and labels."""
-    return " ".join(f"{one.message} {' '.join(value for _, value in one.labels)}" for one in incident.alerts)
+    return " ".join(f"{one.message} {text_of(one.labels)}" for one in incident.alerts)
 
 
 def backends(value: Any) -> Iterator[str]:

@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import asdict, replace
 
+from app.core import alerted
 from app.core.entities import workload_of_pod
 from app.core.findings import Incident, Origin, Scope, Unlisted
 from app.core.incidents.tellings import merged
@@ -54,9 +55,7 @@ CONTROL_PLANE = re.compile(
     r"api-?server|kubeapi|etcd|kube-?scheduler|kube-?controller-?manager|admission|webhook|control.?plane",
     re.IGNORECASE,
 )
-WORKLOAD_LABELS = ("deployment", "statefulset", "daemonset", "cronjob", "job_name", "replicaset")
 T = TypeVar("T")
-_NO_NAMESPACE_JOBS = frozenset({"kube-state-metrics", "node-exporter", "kubelet", "cadvisor"})
 
 
 def bundle(alerts: Iterable[Symptom], open_incidents: Iterable[Incident], *, cluster: str) -> list[Incident]:
@@ -309,11 +308,12 @@ def scope(alerts: Iterable[Symptom]) -> Scope:
     nodes: dict[str, None] = {}
     control_plane = False
     for alert in alerts:
-        labels = dict(alert.labels)
-        namespace = labels.get("namespace") or labels.get("exported_namespace")
-        if namespace and labels.get("job") not in _NO_NAMESPACE_JOBS | {"apiserver"}:
+        labels = alerted.about(alert.labels)
+        # Of the API server itself it is that of its Service, "default".
+        namespace = labels.get("namespace") if labels.get("job") != "apiserver" else None
+        if namespace:
             namespaces[namespace] = None
-        named = [labels[name] for name in WORKLOAD_LABELS if labels.get(name)]
+        named = [labels[name] for name in alerted.WORKLOADS if labels.get(name)]
         if labels.get("pod"):
             named.append(workload_of_pod(labels["pod"]))
         if labels.get("container"):

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from app.core.alerted import about
 from app.core.entities import WORKLOADS
 from app.core.model import Change, FieldDiff, Symptom, Verb
 
@@ -55,7 +56,7 @@ def _names(step: Any) -> Iterator[str]:
 
 def said_by(alert: Symptom) -> Iterator[str]:
     """The words of an alert that may quote a change."""
-    for text in (alert.message, *(value for _, value in alert.labels)):
+    for text in (alert.message, *about(alert.labels).values()):
         yield from words(text)
 
 

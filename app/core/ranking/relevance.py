@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from app.core.alerted import text_of
 from app.core.edges.topology import Topology
 from app.core.entities import Entity, workload
 from app.core.findings import Incident, Scope
@@ -59,13 +60,13 @@ def surroundings(incident: Incident, top: Topology, *, new: Newborn) -> Near:
     """What surrounds an incident's alerts."""
     named = [(namespace, name) for namespace, _, name in (one.partition("/") for one in incident.scope.workloads)]
     words = frozenset(re.findall(r"[a-z]{4,}", " ".join(_said(alert) for alert in incident.alerts).lower()))
-    said = " ".join(f"{alert.message} {' '.join(value for _, value in alert.labels)}" for alert in incident.alerts)
+    said = " ".join(f"{alert.message} {text_of(alert.labels)}" for alert in incident.alerts)
     return Near(words, closure(named, top.rests_on, depth=DEPTH), new, said, incident.started_at)
 
 
 def _said(alert: Symptom) -> str:
     parts = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", alert.reason)
-    return f"{parts} {alert.message} {' '.join(value for _, value in alert.labels)}"
+    return f"{parts} {alert.message} {text_of(alert.labels)}"
 
 
 def weigh(signals: list[Signal], scope: Scope, *, near: Near, top: Topology) -> list[tuple[Signal, float]]:

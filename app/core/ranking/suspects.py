@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import median
 
+from app.core.alerted import about
 from app.core.counted import NO_CALLS, Calls
 from app.core.edges.indexing import topology
 from app.core.edges.mechanism import UNLIKELY
@@ -171,7 +172,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES, apart: frozense
         audited=bool(gathered.calls),
         now=now,
         alert_messages="\n".join(alert.message for alert in incident.alerts),
-        alert_labels=frozenset(value for alert in incident.alerts for _, value in alert.labels),
+        alert_labels=frozenset(value for alert in incident.alerts for value in about(alert.labels).values()),
         alert_words=frozenset(word for alert in incident.alerts for word in said_by(alert)),
     )
     suspects, none = _score(case, found, rules, others=gathered.unread.times)
