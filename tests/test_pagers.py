@@ -246,6 +246,17 @@ async def test_what_opsgenie_tells_only_once_is_kept(stand: Stand) -> None:
         assert incident.scope.workloads == ("payments/checkout-api",)
 
 
+async def test_no_page_of_opsgenie_is_lost_over_what_its_details_are(stand: Stand) -> None:
+    """An integration may put anything there, and send no message."""
+    details = {"namespace": "payments", "hosts": ["a", "b"], "more": {"tier": 1}, "count": 3, "none": None}
+    await stand.genie("odd", an_action("Create", message=None, details=details))
+    (incident,) = await stand.incidents("odd")
+    assert incident.scope.namespaces == ("payments",)
+    assert dict(incident.alerts[0].labels) | {"hosts": '["a","b"]', "more": '{"tier":1}', "count": "3"} == dict(
+        incident.alerts[0].labels
+    )
+
+
 @pytest.mark.parametrize(
     ("priority", "severity"), [("P3", "warning"), ("P1", "critical"), ("Major", "critical"), ("", "critical")]
 )

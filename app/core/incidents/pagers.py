@@ -122,12 +122,12 @@ class RawOpsgenieAlert(Struct):
     """An alert of Opsgenie; ``createdAt`` is milliseconds since 1970, ``details`` what its sender said."""
 
     alertId: str  # noqa: N815 - the wire's names
-    message: str = ""
+    message: str | None = None
     createdAt: int | str | None = None  # noqa: N815
     description: str | None = None
     entity: str | None = None
     priority: str | None = None
-    details: dict[str, str | int | float | bool | None] | None = None
+    details: dict[str, Any] | None = None
 
 
 class RawOpsgenie(Struct):
@@ -152,8 +152,8 @@ def opsgenie(body: bytes, redactor: Redactor, *, received: datetime) -> Paged:
     raw = told.alert
     if told.action not in _OPENING | _CLOSING:
         return Paged(None, left_out=f"{redactor.text(told.action)[:LONGEST]}: nothing is made of it", unknown=True)
-    name = redactor.text(raw.message)[:LONGEST].strip() or "Opsgenie alert"
-    details = {key: str(value) for key, value in (raw.details or {}).items() if value is not None}
+    name = redactor.text(raw.message or "")[:LONGEST].strip() or "Opsgenie alert"
+    details = {key: _text(value) for key, value in (raw.details or {}).items() if value is not None}
     labels = details | {"severity": _PRIORITIES.get(raw.priority or "", ""), "opsgenie_entity": raw.entity or ""}
     alert = _alert(
         name,
@@ -166,6 +166,11 @@ def opsgenie(body: bytes, redactor: Redactor, *, received: datetime) -> Paged:
     if told.action in _CLOSING:
         alert = replace(alert, ended_at=max(received, alert.at))
     return Paged(alert)
+
+
+def _text(value: Any) -> str:
+    """Texts, as it is documented; what else an integration puts there is no reason to lose a page."""
+    return msgspec.json.encode(value).decode() if isinstance(value, dict | list) else str(value)
 
 
 def _alert(
