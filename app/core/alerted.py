@@ -10,11 +10,12 @@ exporter says is called ``exported_…``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 WORKLOADS = ("deployment", "statefulset", "daemonset", "cronjob", "job_name", "replicaset")
 """Labels that name what owns pods (kube-state-metrics)."""
-EXPORTERS = ("kube-state-metrics", "node-exporter", "kubelet")
+NODE_EXPORTER = "node-exporter"
+EXPORTERS = ("kube-state-metrics", NODE_EXPORTER, "kubelet")
 """Whose job or service is called so tells of others. cAdvisor is asked at the kubelet."""
 _TARGET = frozenset({"namespace", "pod", "container", "service", "node"})
 _OF_SCRAPES = ("instance", "endpoint")
@@ -39,8 +40,7 @@ def about(labels: Iterable[tuple[str, str]]) -> dict[str, str]:
         return {name: value for name, value in told.items() if name not in _TARGET} | exported
     if not told.keys() & set(_OF_SCRAPES):
         return told
-    asked = f"{told.get('job', '')} {told.get('service', '')}"
-    exporter = next((one for one in EXPORTERS if one in asked), None)
+    exporter = _exporter(told)
     if exporter is None:
         return told
     found = {
@@ -51,6 +51,19 @@ def about(labels: Iterable[tuple[str, str]]) -> dict[str, str]:
     if not found.keys() & _NAMESPACED:
         found.pop("namespace", None)
     return found
+
+
+def _exporter(told: Mapping[str, str]) -> str | None:
+    asked = f"{told.get('job', '')} {told.get('service', '')}"
+    return next((one for one in EXPORTERS if one in asked), None)
+
+
+def on_node(labels: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
+    """Namespace and name of the pod that told of its node, which is where it runs; None where none did, or is named."""
+    told = dict(labels)
+    if _exporter(told) != NODE_EXPORTER or "pod" not in told or "namespace" not in told:
+        return None
+    return told["namespace"], told["pod"]
 
 
 def text_of(labels: Iterable[tuple[str, str]]) -> str:

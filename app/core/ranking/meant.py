@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from app.core.alerted import on_node
 from app.core.edges import front_doors
-from app.core.edges.topology import Topology
+from app.core.edges.topology import Topology, part
 from app.core.findings import Incident
+from app.core.model import Resource
 
 
 def with_meant(incident: Incident, top: Topology) -> Incident:
@@ -16,7 +18,8 @@ def with_meant(incident: Incident, top: Topology) -> Incident:
     scope = incident.scope
     if scope.control_plane or scope.namespaces or scope.workloads:
         return incident
-    nodes = {*scope.nodes, *(one for alert in incident.alerts for one in _instances(alert.labels, top))}
+    told = {alert.labels for alert in incident.alerts}
+    nodes = {*scope.nodes, *(one for labels in told for one in _instances(labels, incident.cluster, top))}
     hosts = front_doors.named(front_doors.said(incident), top.doors)
     services = {service for host in hosts for service in top.doors[host]}
     meant = {key for key, fronts in top.fronts.items() if fronts & services}
@@ -27,6 +30,10 @@ def with_meant(incident: Incident, top: Topology) -> Incident:
     return replace(incident, scope=replace(scope, workloads=workloads, nodes=tuple(sorted(nodes))))
 
 
-def _instances(labels: tuple[tuple[str, str], ...], top: Topology) -> set[str]:
-    """The nodes that an exporter's alert calls instances, with or without a port."""
-    return {value.partition(":")[0] for label, value in labels if label == "instance"} & top.by_node.keys()
+def _instances(labels: tuple[tuple[str, str], ...], cluster: str, top: Topology) -> set[str]:
+    """The nodes that an exporter's alert calls instances, with or without a port; where that is an address, the node on
+    which the exporter runs."""
+    found = {value.partition(":")[0] for label, value in labels if label == "instance"}
+    if pod := on_node(labels):
+        found.add(str(part(top.states.get(Resource(cluster, "", "Pod", *pod)), "spec", "nodeName")))
+    return found & top.by_node.keys()

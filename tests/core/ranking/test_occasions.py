@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from app.core.edges.indexing import topology
 from app.core.edges.mechanism import by_schedule, hits, is_cosmetic, is_inert, only_adds, only_reacts_to, only_restarts
 from app.core.edges.reach import reach
+from app.core.incidents.bundles import scope
 from app.core.model import Actor, ActorSource, FieldDiff, Json, Outcome, Path, Resource, Rollout, Verb
 from app.core.ranking.candidates import candidates
 from app.core.ranking.case import Case, Facts
@@ -354,6 +355,21 @@ def test_an_instance_that_is_a_node_is_meant() -> None:
     incident = an_incident(an_alert(NOON, name="HostOomKillDetected", instance="n-1:9100"))
     assert with_meant(incident, topology([pod])).scope.nodes == ("n-1",)
     assert with_meant(incident, topology([])).scope.nodes == ()
+
+
+def test_a_node_whose_exporter_is_called_by_its_address_is_meant() -> None:
+    asked = {
+        "job": "node-exporter",
+        "namespace": "monitoring",
+        "pod": "node-exporter-w7bb7",
+        "instance": "10.0.0.3:9100",
+    }
+    pod = a_state(a_resource("Pod", asked["pod"], asked["namespace"]), {"spec": {"nodeName": "n-1"}})
+    for job, nodes in (("node-exporter", ("n-1",)), ("kube-state-metrics", ())):
+        told = replace(an_alert(NOON, name="NodeFilesystemAlmostOutOfSpace"), labels=(*asked.items(), ("job", job)))
+        incident = an_incident(told)
+        incident = replace(incident, scope=scope(incident.alerts))
+        assert with_meant(incident, topology([pod])).scope.nodes == nodes
 
 
 def test_the_rarest_field_of_a_change_says_how_usual_it_is() -> None:
