@@ -2,8 +2,8 @@
 
 An exporter tells of others. A Prometheus adds the labels of its target (pod, container, service, namespace, job,
 instance, endpoint) to what it tells, where it has no such label of its own: of a Deployment that lacks replicas, say,
-the pod and the service are kube-state-metrics' own, and only the namespace is the Deployment's; of a node all are
-(honor_labels, as kube-prometheus and the charts set it:
+the pod and the service are kube-state-metrics' own, and only the namespace is the Deployment's; of a node the
+namespace is kube-state-metrics', too (honor_labels, as kube-prometheus and the charts set it:
 https://prometheus.io/docs/prometheus/latest/configuration/configuration/#scrape_config). Without honor_labels what the
 exporter says is called ``exported_…``.
 """
