@@ -66,6 +66,12 @@ def on_node(labels: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
     return told["namespace"], told["pod"]
 
 
+def told_in(labels: Iterable[tuple[str, str]]) -> str | None:
+    """The namespace of who told of another, as the controller of Ingresses of what it leads to; None where none did."""
+    told = dict(labels)
+    return told.get("namespace") if f"{_EXPORTED}namespace" in told else None
+
+
 def text_of(labels: Iterable[tuple[str, str]]) -> str:
     """The values of those labels, in one text."""
     return " ".join(about(labels).values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from app.core.alerted import about, text_of
+from app.core.alerted import about, text_of, told_in
 from app.core.findings import Scope
 from app.core.incidents.bundles import scope
 from tests.core.factories import an_alert
@@ -78,6 +78,11 @@ NODE_EXPORTER = {
 def test_an_alert_is_about_what_its_exporter_tells_of(name: str, labels: dict[str, str], found: Scope) -> None:
     told = replace(an_alert(name=name), labels=tuple(sorted({"alertname": name, **labels}.items())))
     assert scope([told]) == found
+
+
+def test_who_told_of_another_is_known_by_where_it_stands() -> None:
+    assert told_in({"namespace": "ingress-nginx", "exported_namespace": "shop"}.items()) == "ingress-nginx"
+    assert told_in({**STATE, "namespace": "shop", "deployment": "web"}.items()) is None
 
 
 def test_an_exporter_and_who_evaluates_are_named_by_no_alert_of_others() -> None:

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from app.core.alerted import text_of
+from app.core.alerted import text_of, told_in
 from app.core.edges.topology import Topology
 from app.core.entities import Entity, workload
 from app.core.findings import Incident, Scope
@@ -44,7 +44,7 @@ LONG = timedelta(minutes=1)
 @dataclass(frozen=True, slots=True)
 class Near:
     """What surrounds an alert: its own words, what its workloads call (in steps), what is new in the window, all
-    that it says, and when it began.
+    that it says, when it began, and in which namespaces stands who told of another's.
 
     An alert that says "cannot create pods" is about calls that create pods.
     """
@@ -54,6 +54,7 @@ class Near:
     newborn: Newborn
     said: str
     at: datetime
+    told_in: tuple[str, ...] = ()
 
 
 def surroundings(incident: Incident, top: Topology, *, new: Newborn) -> Near:
@@ -61,7 +62,8 @@ def surroundings(incident: Incident, top: Topology, *, new: Newborn) -> Near:
     named = [(namespace, name) for namespace, _, name in (one.partition("/") for one in incident.scope.workloads)]
     words = frozenset(re.findall(r"[a-z]{4,}", " ".join(_said(alert) for alert in incident.alerts).lower()))
     said = " ".join(f"{alert.message} {text_of(alert.labels)}" for alert in incident.alerts)
-    return Near(words, closure(named, top.rests_on, depth=DEPTH), new, said, incident.started_at)
+    told = {namespace for alert in incident.alerts if (namespace := told_in(alert.labels))}
+    return Near(words, closure(named, top.rests_on, depth=DEPTH), new, said, incident.started_at, tuple(sorted(told)))
 
 
 def _said(alert: Symptom) -> str:
@@ -108,6 +110,8 @@ def relevance(signal: Signal, scope: Scope, *, near: Near) -> float:
     if _is_newborn(signal, scope, near=near):
         return UNMEASURED if _of_autoscaler(signal) else NEWBORN
     within, words, base = inside(signal, scope, upstream=near.upstream), near.words, _base(signal, scope)
+    if near.told_in:
+        within = max(within, inside(signal, Scope(near.told_in), upstream={}))
     said = frozenset(re.findall(r"[a-z]{4,}", f"{signal.sentence} {signal.text}".lower()))
     overlap = len(said & words) / max(4.0, math.sqrt(len(said) * max(1, len(words)))) if words else 0.0
     return min(1.0, max(base, within) + 0.3 * overlap)
