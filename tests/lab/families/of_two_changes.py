@@ -23,9 +23,9 @@ GROUP, HOME = "platform.corp.example", "platform"
 
 @family(
     "An app is rolled out twice within minutes. The first of the two versions brings a migration, which its first pod"
-    " runs: it takes a column away that only another team's app still reads. The second one mends a text and finds"
-    " the schema as it wants it. The other app fails some minutes later, as what it has cached is over. Which pod"
-    " wrote down that the schema is the new one, the log says.",
+    " runs: it takes a column away that only another team's app still reads. The second one mends a text and leaves"
+    " the migration out, which was not to go yet; that brings no column back. The other app fails some minutes later,"
+    " as what it has cached is over. Which pod wrote down that the schema is the new one, the log says.",
     joined=84,
 )
 async def orders_in_steps(lab: Lab) -> AsyncIterator[None]:
@@ -45,7 +45,7 @@ async def orders_in_steps(lab: Lab) -> AsyncIterator[None]:
     async def migrate(process: Process) -> None:
         """Whatever of the migrations that it brings is not applied yet, and once only; then it writes down how far."""
         applied = await process.api.call("GET", path("ConfigMap", namespace, schema))
-        wanted = "41" if process.tag == before else "42"
+        wanted = "42" if process.tag == first else "41"
         if applied.ok and int(applied.body["data"]["version"]) < int(wanted):
             data = {"version": wanted, "by": process.see().pod["metadata"]["name"]}
             await process.api.call("PATCH", path("ConfigMap", namespace, schema), {"data": data})
