@@ -7,13 +7,12 @@ https://prometheus.io/docs/prometheus/latest/configuration/configuration/#scrape
 
 from __future__ import annotations
 
-import shutil
-import sys
 from pathlib import Path
 
 import orjson
 
 from app.core.alerted import WORKLOADS
+from tests.lab.copied import main
 
 ALERTS = "alerts.json"
 _STATE = {
@@ -45,25 +44,12 @@ def told(labels: dict[str, str]) -> dict[str, str]:
     return labels
 
 
-def label(source: Path, target: Path) -> None:
-    """Copies one recording, its alerts as exporters' are."""
-    shutil.copytree(source, target)
-    payload = orjson.loads((target / ALERTS).read_bytes())
+def label(recording: Path) -> None:
+    """Gives the alerts of a recording such labels."""
+    payload = orjson.loads((recording / ALERTS).read_bytes())
     alerts = [alert | {"labels": told(alert["labels"])} for alert in payload["alerts"]]
-    (target / ALERTS).write_bytes(orjson.dumps(payload | {"alerts": alerts}))
-
-
-def main(source: Path, target: Path) -> None:
-    """Every recording under ``source``."""
-    found = sorted(path.parent for path in source.glob("**/label.json") if (path.parent / ALERTS).exists())
-    if not found:
-        sys.exit(f"{source}: no recording with alerts in it")
-    for recording in found:
-        label(recording, target / recording.relative_to(source))
-        print(recording.relative_to(source))
+    (recording / ALERTS).write_bytes(orjson.dumps(payload | {"alerts": alerts}))
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit("usage: python -m tests.lab.exporters FROM TO")
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(label, having=ALERTS)

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from app.core.incidents.bundles import scope
 from app.core.model import Symptom
 from tests.core.factories import an_alert
-from tests.lab.exporters import main, told
+from tests.lab.copied import copy_each
+from tests.lab.exporters import ALERTS, label, told
 
 
 def labelled(labels: dict[str, str]) -> Symptom:
@@ -28,7 +29,7 @@ def test_what_an_alert_is_about_is_left_by_the_labels_of_who_told_it(tmp_path: P
         (tmp_path / "from" / name).mkdir(parents=True)
         (tmp_path / "from" / name / "label.json").write_text("{}")
         (tmp_path / "from" / name / "alerts.json").write_text(json.dumps({"alerts": [{"labels": labels}]}))
-    main(tmp_path / "from", tmp_path / "to")
+    copy_each(tmp_path / "from", tmp_path / "to", label, having=ALERTS)
     for name, labels in found.items():
         (alert,) = json.loads((tmp_path / "to" / name / "alerts.json").read_text())["alerts"]
         assert alert["labels"] == told(labels)

@@ -21,6 +21,7 @@ from tests.lab import disks, metadata, tokens
 from tests.lab.alerts import Rule, payload
 from tests.lab.api import KINDS, Caller, Json, World, path
 from tests.lab.apps import App, Container, diagnose, mebibytes
+from tests.lab.copied import copy_each
 from tests.lab.families.sharing import linked
 from tests.lab.manifests import env_keys, followed, has_pods, mounted, mounts_token
 from tests.lab.monitoring import Monitoring
@@ -321,12 +322,12 @@ def test_a_recording_without_bodies_keeps_who_asked_for_what(tmp_path: Path) -> 
     source.mkdir(parents=True)
     (source / metadata.LOG).write_bytes(gzip.compress(orjson.dumps(event) + b"\n"))
     (source / "label.json").write_text("{}")
-    metadata.main(tmp_path / "full", tmp_path / "less")
+    copy_each(tmp_path / "full", tmp_path / "less", metadata.strip, having=metadata.LOG)
     told = gzip.decompress((tmp_path / "less" / "quota" / metadata.LOG).read_bytes())
     assert orjson.loads(told) == {"level": "Metadata", "verb": "create", "user": {"username": "a"}}
     assert (tmp_path / "less" / "quota" / "label.json").exists()
     with pytest.raises(SystemExit, match="no recording"):
-        metadata.main(tmp_path / "nothing", tmp_path / "less")
+        copy_each(tmp_path / "nothing", tmp_path / "less", metadata.strip, having=metadata.LOG)
 
 
 def test_who_wrote_most_is_evicted_first_and_told_how_much() -> None:
