@@ -67,13 +67,13 @@ class Seen:
         }
         return {cluster: max(found) for cluster, found in told.items() if found}
 
-    @property
-    def remarks(self) -> dict[str, str]:
-        """By cluster what is to be said of it where nothing but alerts was ever told of it."""
+    def remark(self, cluster: str) -> str:
+        """What is to be said of a cluster of which nothing but alerts was ever told; "" of any other."""
         followed = {one.cluster for one in self.followed}
         alone = {one.cluster for one in self.freshness if one.sources.keys() == {ALERTS}} - followed
-        others = [one.cluster for one in self.freshness if one.cluster not in alone]
-        return {name: alerts_alone(name, others) for name in sorted(alone)}
+        if cluster not in alone:
+            return ""
+        return alerts_alone(cluster, [one.cluster for one in self.freshness if one.cluster not in alone])
 
 
 def several(**queries: Select[Any]) -> Select[Any]:

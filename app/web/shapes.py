@@ -420,7 +420,7 @@ class Cluster(Shape):
             server=watching.server,
             kinds=watching.kinds,
             unseen=[Gap.model_validate(gap) for gap in seen.unseen if gap.cluster == name],
-            remarks=[*watching.remarks, *([seen.remarks[name]] if name in seen.remarks else [])],
+            remarks=[*watching.remarks, *filter(None, (seen.remark(name),))],
         )
 
 
