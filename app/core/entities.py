@@ -30,7 +30,8 @@
 ("asked", part, group, resource, verb)   that webhooks, validating or mutating, are asked about such a write
 ("injected", namespace)             what webhooks put into the pods there
 ("pods", namespace)                 how pods are made there; "*" everywhere
-("refuses", kind, namespace)        what a quota, a limit range, a namespace's pod security ... does not let in
+("refuses", kind, namespace)        what a quota, a limit range, a namespace's pod security ... does not let in, or,
+                                    of kind "immutable", what does not let itself be written
 ("evictions", namespace)            evictions of pods there
 ("loses", namespace, name)          a workload whose pods are evicted or preempted: not for what was done to it itself
 ("written", kind, namespace, name)  the fields of one object
@@ -53,6 +54,9 @@ READ = 0.3
 CLUSTER: Entity = ("cluster",)
 NODES: Entity = ("nodes",)
 NODE_PORTS: Entity = ("node ports",)
+IMMUTABLE = "immutable"
+"""What refuses writes of ConfigMaps and Secrets that were made so, by whomever
+(https://kubernetes.io/docs/concepts/configuration/configmap/#configmap-immutable)."""
 PREEMPTS: Entity = ("preempts",)
 """Of a workload whose pods have a priority, by which others may have to go for them."""
 _OPERATION = {"patch": "update", "deletecollection": "delete"}

@@ -17,7 +17,7 @@ from app.core.edges.leads import limits_egress
 from app.core.edges.loglevels import only_levels
 from app.core.edges.meshes import is_policy
 from app.core.edges.served import FAILS, REFUSES, SLOW
-from app.core.entities import ACCESS, WORKLOADS, Entity
+from app.core.entities import ACCESS, IMMUTABLE, WORKLOADS, Entity
 from app.core.model import Change, FieldDiff, Verb
 from app.core.objects.actors import AUTOSCALER, is_controller, service_account
 from app.core.objects.grants import only_allows_more
@@ -470,6 +470,7 @@ _REFUSALS = (
     (re.compile(r"no PriorityClass with name"), "PriorityClass"),
     (re.compile(r"admission webhook|failed calling webhook"), "WebhookConfiguration"),
     (re.compile(r"ValidatingAdmissionPolicy"), "ValidatingAdmissionPolicy"),
+    (re.compile(r"field is immutable when `immutable` is set"), IMMUTABLE),
 )
 
 

@@ -27,6 +27,7 @@ from app.core.edges.topology import Named, State, Topology, before_and_after, pa
 from app.core.edges.touching import touched_clients, touched_entrances, touched_workloads
 from app.core.entities import (
     CLUSTER,
+    IMMUTABLE,
     NODE_PORTS,
     NODES,
     POD_MAKING,
@@ -165,6 +166,8 @@ def _config(change: Change, states: list[State], top: Topology, add: Add) -> Non
     account = service_account(change.actor.name)
     own = top.by_account.get(account, set()) if account else set()
     found = found - own  # what a program writes down for itself tells it nothing
+    if any(diff.path == ("immutable",) and diff.new is True for diff in change.diffs):
+        add(refuser(IMMUTABLE, change.resource.namespace or ""), 0)
     touched_workloads(top, found, add, READ)
     burdened(change, found, top, add, READ)
     if not any(change.resource.name.startswith(name) for _, name in own):

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from app.core.edges.carried import nobody_has, without
 from app.core.edges.mechanism import halts, is_cosmetic, is_inert
+from app.core.edges.ports import missed
 from app.core.edges.reach import Reach, reach
 from app.core.edges.topology import Named, Topology, behind, pod_template
 from app.core.entities import READ, WORKLOADS, workload
@@ -40,16 +41,16 @@ class Candidate(Struct, frozen=True, gc=False):
     """A change that may have preceded the incident. ``derived`` are the ids of the edits folded into it, ``also`` is
     the same edit of other objects, or the other parts of what was installed (same_edit.py).
 
-    ``pods`` is how many pods it makes or replaces, ``added`` how many more there are then; ``empties``: the
-    Service behind which it leaves no workload ("" for none); ``stops``: nothing of it runs since; ``crowds``: what its
-    new pods crowd, and how many they are ("" for nothing); ``alike`` how many changes of the same kind and field
-    there were in the window before it, of ``earlier`` rivals in all, ``routine`` how many of those by the same actor on
-    the same object, ``unread`` how many writes of the same object by the same actor were not looked at; ``inert``:
-    nothing acts upon it; ``cosmetic``: only labels or annotations changed, and nothing followed; ``fleeting``: it
-    deletes what was only made in the window; ``undone_at`` is when it was undone (undone.py), ``acts_at`` when it acted
-    first, where that was later (latent.py). ``lacking`` are the revisions of its workload whose pods do not have it in
-    them (carried.py). ``user`` is who wrote, by the account of the program where only a field manager was told
-    (managers.py). ``patience`` is how long its rollout may rest before it hangs (stalls.py).
+    ``pods`` is how many pods it makes or replaces, ``added`` how many more there are then; ``empties``: that it leaves
+    nothing that answers for a Service, for a person ("" where it does not); ``stops``: nothing of it runs since;
+    ``crowds``: what its new pods crowd, and how many they are ("" for nothing); ``alike`` how many changes of the same
+    kind and field there were in the window before it, of ``earlier`` rivals in all, ``routine`` how many of those by
+    the same actor on the same object, ``unread`` how many writes of the same object by the same actor were not looked
+    at; ``inert``: nothing acts upon it; ``cosmetic``: only labels or annotations changed, and nothing followed;
+    ``fleeting``: it deletes what was only made in the window; ``undone_at`` is when it was undone (undone.py),
+    ``acts_at`` when it acted first, where that was later (latent.py). ``lacking`` are the revisions of its workload
+    whose pods do not have it in them (carried.py). ``user`` is who wrote, by the account of the program where only a
+    field manager was told (managers.py). ``patience`` is how long its rollout may rest before it hangs (stalls.py).
     ``set_off`` are the changes that a program made because of it (steering.py); what they touch is in the reach.
     ``edit`` is one number for all edits of one field of one object by one actor. ``apart``: it is of an app that does
     nothing for others (apart.py).
@@ -305,6 +306,13 @@ def _crowded(change: Change, added: int, topology: Topology) -> tuple[str, Reach
 
 
 def empties(change: Change, topology: Topology) -> str:
+    """That this leaves nothing that answers for a Service, for a person, without a full stop; "" where it does not."""
+    if service := _emptied(change, topology):
+        return f"No workload stands behind Service {service} now"
+    return missed(change, topology)
+
+
+def _emptied(change: Change, topology: Topology) -> str:
     """The Service behind which this leaves no workload: by its new selector, a scale to zero, or a deletion, of the
     Service itself too."""
     resource = change.resource

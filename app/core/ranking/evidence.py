@@ -99,7 +99,7 @@ def _sentence(candidate: Candidate, match: Match) -> str:
     sentence = f"{signal.sentence}{since}."
     if said := signal.facts.get("says"):
         sentence = f'{signal.sentence}{since}: "{said}".'
-    if signal.kind is SignalKind.LOAD and signal.by_pod and candidate.lacking:
+    if signal.kind is SignalKind.LOAD and signal.by_pod and candidate.lacking and match.via[0] != "refuses":
         sentence += f" {percent(1.0 - without(candidate, signal))} of it comes from pods that have it in them."
     if match.via[0] == "workload" and match.via != workload(change.resource.namespace, change.resource.name):
         return f"{match.via[-1]} depends on it: {sentence}"
@@ -220,7 +220,7 @@ def emptied(case: Case, facts: Facts) -> Evidence | None:
     if is_undone(case, facts):
         return None
     if facts.candidate.empties and not _goes_with_them(case, facts.candidate.change):
-        return say("empties", 1.5, f"No workload stands behind Service {facts.candidate.empties} now.")
+        return say("empties", 1.5, f"{facts.candidate.empties}.")
     scope = facts.scope if facts.candidate.stops else None
     if scope is not None and scope.weight >= NAMED * 2 / 3:
         return say("stops", 1.5, f"Since then {facts.candidate.change.resource.name} starts nothing any more.")

@@ -17,6 +17,8 @@ from app.core.edges.mechanism import refused_by, refuser
 from app.core.edges.throttling import throttled
 from app.core.entities import NODE_PORTS, Entity
 from app.core.model import SLOT_SECONDS, CallKey
+from app.core.objects.actors import service_account
+from app.core.objects.dependencies import Named
 from app.core.onset import MIN_SURPRISE, Floats, beginning, count_step
 from app.core.phrases import times
 from app.core.signals.calls import Loads, Slots, caller_name, grouped, program
@@ -29,6 +31,8 @@ ORDINARY = {404: 0.5, 409: 0.3}
 """Not found is often an answer, and conflicts are how optimistic locking works: a rise of them weighs less."""
 MALFORMED = frozenset({400, 413, 415, 422})
 """What is asked is wrong in itself: whoever asks has changed, or what the kind may be has."""
+ENOUGH = 3
+"""Calls of a pod from which on it is known whether they fail."""
 MOST_TEXTS = 10
 """Messages that are looked at for whom they blame: the most frequent ones."""
 NAMED = 0.2
@@ -55,6 +59,8 @@ def error_signals(calls: Calls, slots: Slots, made: Loads) -> list[Signal]:
     begun = {key: first for key, counts in failures.items() if (first := failure_onset(counts)) is not None}
     said = _said(failed, {key: slots.epoch(first) for key, first in begun.items()})
     there = _there(calls, failed, slots, said)
+    wanted = {key[:4] for key in begun}
+    by_pods = calls.where(lambda one: bool(one.pod) and _call(one) in wanted)
     found = []
     for key, first in begun.items():
         user, verb, group, resource, code = key
@@ -79,11 +85,12 @@ def error_signals(calls: Calls, slots: Slots, made: Loads) -> list[Signal]:
                     ("api", group, resource.split("/")[0], verb): 0.5,
                     **(dict.fromkeys(throttled(user), 0.8) if code == 429 and resource != "pods/eviction" else {}),
                     **_where(key, said[key]),
-                    **_refusers(said[key]),
+                    **refusers(said[key]),
                     **_shared(said[key]),
                 },
                 sentence=f"{caller_name(user)} got {code} on {verb.upper()} {resource or 'the API'}"
                 f" {times(after.sum())}, {f'{times(before.sum())} before' if before.sum() else 'never before'}",
+                by_pod=_by_pod(by_pods.during(low), key),
                 text=text,
                 users=(user,),
                 rate_before=float(before.mean()) / SLOT_SECONDS if len(before) else 0.0,
@@ -100,6 +107,20 @@ def _passed(slots: Slots, made: Floats, failed: Floats, *, first: int) -> Passed
     """Of ``made``, those that did not fail before, and the share that fails since."""
     share = float(min(1.0, failed[first:].sum() / (made[first:].sum() or 1.0)))
     return Passed(slots.epoch(0), made[:first] - failed[:first], share)
+
+
+def _by_pod(since: Calls, failure: Failure) -> dict[Named, float]:
+    """How often calls of each pod fail like this, as shares: those of an old one fail as often as those of a new one,
+    only not for long. Not of conflicts, which take two."""
+    account, code = service_account(failure[0]), failure[4]
+    if account is None or code == 409:
+        return {}
+    made, failed = Counter[Named](), Counter[Named]()
+    for key, count in since.where(lambda one: _call(one) == failure[:4]).sums():
+        made[account[0], key.pod] += count
+        failed[account[0], key.pod] += count if key.code == code else 0
+    often = {pod: failed[pod] / count for pod, count in made.items() if count >= ENOUGH and failed[pod]}
+    return {pod: share / sum(often.values()) for pod, share in often.items()}
 
 
 def _there(
@@ -186,7 +207,7 @@ def _where(failure: Failure, said: Said) -> dict[Entity, float]:
     return found
 
 
-def _refusers(said: Said) -> dict[Entity, float]:
+def refusers(said: Said) -> dict[Entity, float]:
     """What refused, in each of the namespaces in which calls were refused."""
     counts: Counter[tuple[str, str]] = Counter()
     for (text, namespace), n in said.items():

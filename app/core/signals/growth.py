@@ -23,6 +23,9 @@ from app.core.signals.signal import Signal, SignalKind
 
 WINDOW = 60
 """Seconds in which every client of a program has called once."""
+COMING = 2 * SLOT_SECONDS
+"""Seconds before a rise in which some of its clients may call already: pods of one scaling start within 5 s
+(https://github.com/kubernetes/community/blob/master/sig-scalability/slos/pod_startup_latency.md), in two slots."""
 AS_OFTEN = 1.25
 """Up to this many times as often a client calls as often as before: counts are small."""
 
@@ -54,7 +57,7 @@ def growth(mine: Calls, user: str, *, boundary: float) -> Growth | None:
     """
     account, settled = service_account(user), mine.during(boundary + SLOT_SECONDS)
     rates = _rates(settled if len(settled) else mine.during(boundary))
-    old_rates = _rates(mine.during(boundary - WINDOW, boundary))
+    old_rates = _rates(mine.during(boundary - COMING - WINDOW, boundary - COMING))
     extra = {pod: max(0.0, rate - old_rates.get(pod, 0.0)) for pod, rate in rates.items()}
     total = sum(extra.values())
     if account is None or not total:

@@ -31,6 +31,8 @@ from app.core.signals.calls import (
     program,
 )
 from app.core.signals.duels import as_one, duels
+from app.core.signals.errors import refusers
+from app.core.signals.fed import NOT_FED, Fed, fed
 from app.core.signals.growth import Growth, growth, replaced
 from app.core.signals.retries import is_tried_again, retried
 from app.core.signals.signal import Signal, SignalKind, moment
@@ -61,6 +63,8 @@ class Apart(StrEnum):
     FIRST_MOVER = "first mover"  # who began, from those who merely try again
     VERSION = "actor version"  # whose pods call more, new ones or old ones
     CLIENTS = "more clients"  # more clients, or more calls of each
+    OBJECTS = "more objects"  # more objects that others make, or more writes of each
+    REFUSER = "refuser"  # who is refused, and comes again, from what refuses
 
 
 APART = frozenset(Apart)
@@ -92,13 +96,17 @@ def load_signals(
     def told(key: Load, *, share: float, others: int) -> Signal:
         at = slots.epoch(steps[key].index)
         last = last_rollout((key[0],), rollouts, by=moment(at + SLOT_SECONDS), runs=runs)
-        grown = _told_apart(_growth(key, calls, last, boundary=at), apart)
-        signal = _load_signal(key, steps[key], at, grown, share=share, others=others, again=again.get(key, 0.0))
+        same = calls.where(lambda one: load_key(one) == key)
+        more = fed(key, steps) if Apart.OBJECTS in apart else NOT_FED
+        grown = _told_apart(_growth(same, key[0], last, boundary=at), apart)
+        signal = _load_signal(key, steps[key], at, grown, more, share=share, others=others, again=again.get(key, 0.0))
+        refusing = _refusers(same.during(at)) if Apart.REFUSER in apart else {}
+        signal = replace(signal, about=signal.about | refusing | more.about)
         mine = calls.where(lambda one: one.user == key[0]).during(end=at)
         if not len(mine):
             return signal
         about: dict[Entity, float] = {altered(key[2], key[3].split("/")[0], key[1]): 0.7} if key[1] in _REPEATED else {}
-        if not len(mine.where(lambda one: load_key(one) == key and one.code < 400)):
+        if not len(same.during(end=at).where(lambda one: one.code < 400)):
             about["gained", key[0], key[2], key[3], key[1]] = 1.0
         return replace(signal, about=signal.about | about, active=True)
 
@@ -218,10 +226,17 @@ def _reaction(
     ]
 
 
-def _growth(key: Load, calls: Calls, last: Rollout | None, *, boundary: float) -> Growth | None:
-    mine = calls.where(lambda one: load_key(one) == key)
-    named = mine.where(lambda one: bool(one.pod))
-    return growth(named, key[0], boundary=boundary) if len(named) else replaced(mine, last, boundary=boundary)
+def _growth(same: Calls, user: str, last: Rollout | None, *, boundary: float) -> Growth | None:
+    named = same.where(lambda one: bool(one.pod))
+    return growth(named, user, boundary=boundary) if len(named) else replaced(same, last, boundary=boundary)
+
+
+def _refusers(since: Calls) -> dict[Entity, float]:
+    """What refuses calls that are made more often: who is refused comes again."""
+    said = Counter[tuple[str, str]]()
+    for one, count in since.sums():
+        said[one.error, one.namespace] += count
+    return refusers(said)
 
 
 def _told_apart(grown: Growth | None, apart: frozenset[Apart]) -> Growth | None:
@@ -233,21 +248,25 @@ def _told_apart(grown: Growth | None, apart: frozenset[Apart]) -> Growth | None:
 
 
 def _load_signal(
-    key: Load, step: Step, low: int, grown: Growth | None, *, share: float, others: int, again: float
+    key: Load, step: Step, low: int, grown: Growth | None, more: Fed, *, share: float, others: int, again: float
 ) -> Signal:
     user, verb, group, resource = key
     before, after = step.before / SLOT_SECONDS, step.after / SLOT_SECONDS
     about = {("user", user): 1.0, **program(user), ("api", group, resource.split("/")[0], verb): 0.3}
-    more = f" and {many(others, 'other sort')} of call" if others else ""
+    beside = f" and {many(others, 'other sort')} of call" if others else ""
+    said = (
+        grown.said if grown else "",
+        more.said,
+        f"{percent(again)} of it is refused and tried again" if again else "",
+    )
     return Signal(
         kind=SignalKind.LOAD,
         low=moment(low),
         high=moment(low + SLOT_SECONDS),
         strength=min(1.0, share),
         about=about,
-        sentence=f"{caller_name(user)} went {rise(before, after, f'{verb.upper()} {resource}')}{more}"
-        f" ({percent(share)} of the extra API load{f'; {grown.said}' if grown and grown.said else ''}"
-        f"{f'; {percent(again)} of it is refused and tried again' if again else ''})",
+        sentence=f"{caller_name(user)} went {rise(before, after, f'{verb.upper()} {resource}')}{beside}"
+        f" ({'; '.join(filter(None, (f'{percent(share)} of the extra API load', *said)))})",
         users=(user,),
         rate_before=before,
         rate_after=after,

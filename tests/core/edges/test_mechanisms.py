@@ -47,6 +47,7 @@ TEAMS = ("checkout", "search", "billing", "media")
         ('pods "a" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true', "Namespace"),
         ('error looking up service account shop/web: serviceaccount "web" not found', "ServiceAccount"),
         ('admission webhook "policy.example" denied the request', "WebhookConfiguration"),
+        ('ConfigMap "*" is invalid: data: Forbidden: field is immutable when `immutable` is set', "immutable"),
         ("connection refused", None),
     ],
 )

@@ -188,6 +188,17 @@ def test_a_rollout_is_put_down_what_its_own_pods_call_more(new: bool) -> None:
     assert weight > 2.5 if new else weight < 1
 
 
+def test_pods_that_come_in_the_slots_before_a_rise_are_part_of_it() -> None:
+    """Those of one scaling do not begin to call all at once."""
+    counts = [one for pod in range(2) for one in calls(AGENT, "list", "pods", rate=2, pod=f"agent-7-{pod}")]
+    for pod in range(2, 12):
+        counts += calls(AGENT, "list", "pods", rate=0.4, start=-25, end=-20, pod=f"agent-7-{pod}")
+        counts += calls(AGENT, "list", "pods", rate=2, start=-20, pod=f"agent-7-{pod}")
+    (signal,) = risen([*background(), *counts])
+    assert "12 pods, 2 before, each as often as before" in signal.sentence
+    assert float(signal.facts["by_clients"]) == 1.0
+
+
 def test_what_only_reacts_is_one_signal() -> None:
     counts = [
         c
