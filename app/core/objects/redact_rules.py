@@ -253,11 +253,12 @@ def is_secret_kind(kind: str) -> bool:
     return _SECRET_KIND.search(kind) is not None
 
 
-_NAMES = (
-    r"(?:[\w.-]{0,128}(?:password|passwd|passphrase|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credentials?"
+_HELD = (
+    r"(?:password|passwd|passphrase|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credentials?"
     r"|account[_-]?key|requirepass|masterauth|storepass|keypass|connection[_-]?string|client[_-]?secret|auth[_-]?token)"
-    r"[\w-]{0,128}+|dsn|pw)"
+    r"[\w-]{0,128}+"
 )
+_NAMES = rf"(?:[\w.-]{{0,128}}{_HELD}|dsn|pw)"
 """Bounded and possessive: else the time that a text takes grows with the cube of its length ("passwordpassword-")."""
 
 
@@ -270,8 +271,8 @@ def assigned(names: str) -> re.Pattern[str]:
     )
 
 
-ASSIGNED = assigned(_NAMES)
-"""key=value, key: value, "key": "value" inside a longer text, also where that ends within the quotes; not how every
+ASSIGNED = assigned(rf"(?:(?<![\w.-])[\w.-]*{_HELD}|dsn|pw)")
+"""Of a run of words the whole is the name, so that each is looked through once ("s.s.s."). key=value, key: value, "key": "value" inside a longer text, also where that ends within the quotes; not how every
 refused pull is told ("failed to fetch oauth token: unexpected status: 403", https://github.com/containerd/containerd/issues/4982)."""
 
 SPACED = re.compile(
@@ -378,7 +379,7 @@ LOGINS: Sought = (
     (
         "curl",
         re.compile(
-            r"(?P<head>\bcurl\s[^\n|;]{0,500}?(?:-u|--user|--proxy-user)[ =]?[\"']?[\w.@+-]{1,64}:)"
+            r"(?P<head>\bcurl\s(?:(?!\bcurl\s)[^\n|;]){0,500}?(?:-u|--user|--proxy-user)[ =]?[\"']?[\w.@+-]{1,64}:)"
             r"(?P<value>(?!<redacted:)[^\s\"'<]+)"
         ),
     ),
