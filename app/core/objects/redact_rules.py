@@ -272,8 +272,9 @@ def assigned(names: str) -> re.Pattern[str]:
 
 
 ASSIGNED = assigned(rf"(?:(?<![\w.-])[\w.-]*{_HELD}|dsn|pw)")
-"""Of a run of words the whole is the name, so that each is looked through once ("s.s.s."). key=value, key: value, "key": "value" inside a longer text, also where that ends within the quotes; not how every
-refused pull is told ("failed to fetch oauth token: unexpected status: 403", https://github.com/containerd/containerd/issues/4982)."""
+"""key=value, key: value, "key": "value" inside a longer text, also where that ends within the quotes; not how every
+refused pull is told ("failed to fetch oauth token: unexpected status: 403", https://github.com/containerd/containerd/issues/4982).
+A name is all of the words that stand together, so that each is looked through once ("s.s.s.")."""
 
 SPACED = re.compile(
     rf"(?i)(?P<head>(?<![\w-])-{{1,2}}(?P<name>{_NAMES})[ \t]+)"
