@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import timedelta
+from unicodedata import category
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -15,6 +16,12 @@ LONGEST = timedelta(days=400)
 """What is asked for at most."""
 HERE = "here"
 _LENGTH = re.compile(r"[0-9]{1,6}[smhdw](?:[0-9]{1,6}[smhdw])*")
+_LIKE_A_LENGTH = re.compile(
+    rf"({_LENGTH.pattern})(?:(?<=s)ec(?:ond)?s?|(?<=m)in(?:ute)?s?|(?<=h)(?:ou)?rs?|(?<=d)ays?|(?<=w)eeks?)?"
+)
+_ESCAPED = {"&lt;": "<", "&gt;": ">", "&amp;": "&"}
+"""https://docs.slack.dev/messaging/formatting-message-text#escaping"""
+_AROUND = "\"'`“”„‟‘’‚‛«»‹›"
 _length = TypeAdapter(timedelta)
 
 
@@ -45,20 +52,32 @@ def asked(text: str) -> Asked:
     """What stands behind /foreshock. Raises NotUnderstoodError."""
     if "\x00" in text:
         raise NotUnderstoodError("What stands behind /foreshock must not hold the character U+0000.")
-    command, *rest = text.split() or ["help"]
-    here = rest[-1:] == [HERE]
+    command, *rest = [word for word in map(_bare, _seen(text).split()) if word] or ["help"]
+    here = [word.lower() for word in rest[-1:]] == [HERE]
     if here:
         rest.pop()
     lengths = [word for word in rest if _LENGTH.fullmatch(word)]
-    clusters = [word.removeprefix("cluster=") for word in rest if word.startswith("cluster=")]
+    clusters = [_bare(word.removeprefix("cluster=")) for word in rest if word.startswith("cluster=")]
     for word in rest:
-        if word not in lengths and _LENGTH.fullmatch(word.lower()):
-            raise NotUnderstoodError(f"A length of time is written {word.lower()}, not {word}.")
+        if word not in lengths and (like := _LIKE_A_LENGTH.fullmatch(word.lower())):
+            raise NotUnderstoodError(f"A length of time is written {like[1]}, not {word}.")
     words = tuple(word for word in rest if word not in lengths and not word.startswith("cluster="))
     if len(lengths) > 1 or len(clusters) > 1:
         raise NotUnderstoodError("One length of time, and one cluster, can be asked for at once.")
     minus = _length_of(lengths[0]) if lengths else None
     return Asked(command.lower(), words, minus, clusters[0] if clusters else None, here)
+
+
+def _seen(text: str) -> str:
+    """As it was written: Slack escapes three characters, and what is pasted may hold some that nobody sees."""
+    for escaped, written in _ESCAPED.items():
+        text = text.replace(escaped, written)
+    return "".join(one for one in text if category(one) != "Cf")
+
+
+def _bare(word: str) -> str:
+    """Without the quotes that people, and their keyboards, put around a word."""
+    return word.strip(_AROUND)
 
 
 def _length_of(word: str) -> timedelta:

@@ -17,6 +17,8 @@ from app.notify.blocks import Json, escape, moment, section
 from app.notify.message import reply
 from app.notify.slack import BusyError, RefusedError, Slack, UnansweredError
 from app.store import notices
+from app.store.external import list_clusters
+from app.store.namespaces import unknown_namespace
 from app.store.notices import Mute
 
 AN_HOUR, A_DAY = timedelta(hours=1), timedelta(days=1)
@@ -45,7 +47,8 @@ class Mutes:
     clock: Callable[[], datetime]
 
     async def answer(self, one: Asked, channel: str, *, by: str) -> Json:
-        """Mutes, or ends that, and says so. Raises NotUnderstoodError."""
+        """Mutes, or ends that, and says so. Raises NotUnderstoodError, also for what nothing is recorded of: it would
+        mute nothing, and say that it does. Which names there are is not for every channel to know."""
         namespace, cluster = one.word or "", one.cluster or ""
         said_by = f"{by[:LONGEST_NAME]} in Slack"
         which = f"changes in {escape(namespace)}" if namespace else "changes"
@@ -60,6 +63,10 @@ class Mutes:
             raise NotUnderstoodError("Changes can be muted for 30 days at the most.")
         until = self.clock() + lasts
         async with self.engine.begin() as conn:
+            if cluster and cluster not in await list_clusters(conn):
+                raise NotUnderstoodError(f"Nothing is recorded of a cluster {cluster!r}: nothing is muted.")
+            if await unknown_namespace(conn, cluster or None, namespace):
+                raise NotUnderstoodError(f"Nothing is recorded of a namespace {namespace!r}: nothing is muted.")
             muted = Mute(channel, cluster, namespace, "", until, said_by)
             await notices.mute(conn, muted, now=self.clock())
         return _said(f"🔕 Until {moment(until)} {which} are not told here. They are on the timeline, as ever.")

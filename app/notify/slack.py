@@ -30,16 +30,23 @@ SKEW = timedelta(minutes=5)
 PAGES = 20
 EVENT = "foreshock_message"
 GONE = "message_not_found"
-UNSURE = frozenset({"fatal_error", "internal_error", "request_timeout", "service_unavailable"})
+UNSURE = frozenset({"fatal_error", "internal_error", "request_timeout", "service_unavailable", "update_failed"})
 """Errors after which it may have succeeded all the same (https://docs.slack.dev/reference/methods/chat.postMessage)."""
+MOVING = frozenset({"team_added_to_org", "org_login_required", "external_channel_migrating"})
+"""Errors that end by themselves: the workspace, or the channel, is being moved into an organisation (the same page, and
+https://docs.slack.dev/reference/methods/chat.update)."""
 _TOKEN = "FORESHOCK_SLACK_TOKEN is not good any more: copy the bot token (xoxb-…) anew, and restart"  # noqa: S105
+_ARCHIVED = (
+    "the channel is archived: unarchive it, or name another one in FORESHOCK_SLACK_CHANNEL, or in the file of routes"
+)
+_NOT_LET = "the workspace does not let the app post there: ask who administers it"
 _OURS = "this message is not as Slack wants it, which is a mistake of Foreshock: please report it"
 WORDS = {
     "channel_not_found": "no such channel is known to the app: FORESHOCK_SLACK_CHANNEL, or a route, names it by the"
     " ID at the end of its details (C…); into a private channel the app has to be invited",
     "not_in_channel": "the app is not in the channel: /invite it there",
-    "is_archived": "the channel is archived: unarchive it, or name another one in FORESHOCK_SLACK_CHANNEL, or in"
-    " the file of routes",
+    "is_archived": _ARCHIVED,
+    "is_inactive": _ARCHIVED,  # what chat.update says of one
     "invalid_auth": _TOKEN,
     "not_authed": _TOKEN,
     "account_inactive": _TOKEN,
@@ -47,7 +54,13 @@ WORDS = {
     "token_expired": _TOKEN,
     "not_allowed_token_type": "FORESHOCK_SLACK_TOKEN has to be a bot token (xoxb-…)",
     "missing_scope": "the app lacks a scope: install it again with deploy/slack-app.yaml",
-    "restricted_action": "the workspace does not let the app post there: ask who administers it",
+    "no_permission": "the app is not in the channel: /invite it there",
+    "restricted_action": _NOT_LET,
+    "restricted_action_read_only_channel": _NOT_LET,
+    "restricted_action_thread_only_channel": _NOT_LET,
+    "restricted_action_non_threadable_channel": _NOT_LET,
+    "ekm_access_denied": _NOT_LET,
+    "team_access_not_granted": "the app is not installed in this workspace of the organisation: install it there",
     GONE: "somebody deleted the message in Slack, so it is left alone",
     "cant_update_message": "the message is another app's: it was posted with the token of that one",
     "edit_window_closed": "the workspace does not let messages be edited any more after a while",
@@ -196,6 +209,8 @@ def _meaning(error: SlackApiError) -> Exception:
         return BusyError(_wait(answer.headers.get("Retry-After", "")), answer.api_url.rpartition("/")[2])
     if answer.status_code >= 500 or code in UNSURE or not code:
         return UnansweredError(f"Slack answered {code or answer.status_code}", maybe_there=True)
+    if code in MOVING:
+        return UnansweredError(f"Slack answered {code}", maybe_there=False)
     return RefusedError(code)
 
 

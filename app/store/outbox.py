@@ -60,8 +60,10 @@ _DUE = text(r"""
         CROSS JOIN LATERAL (
             SELECT md5(concat_ws(E'\n', i.status, i.title, i.severity, extract(epoch FROM i.started_at), i.merged_into,
                 extract(epoch FROM i.resolved_at), extract(epoch FROM i.ranked_at), i.scope, (
-                    SELECT string_agg(concat_ws(' ', s.change_id, s.opinion, s.said_by), ',' ORDER BY s.change_id)
+                    SELECT string_agg(
+                        concat_ws(' ', s.change_id, s.opinion, s.said_by), ',' ORDER BY s.change_id, s.said_at)
                     FROM verdicts s WHERE s.incident_id = i.id
+                        OR s.incident_id IN (SELECT p.id FROM incidents p WHERE p.merged_into = i.id)
                 ))) AS version
         ) v
         WHERE i.started_at > :kept AND (i.status <> 'suspected' OR :suspected)
@@ -326,9 +328,9 @@ async def put_off(conn: AsyncConnection, due: Due, until: datetime, *, maybe_the
 async def give_up(conn: AsyncConnection, due: Due, error: str, *, gone: bool) -> None:
     """It is not tried again until somebody says so; ``error`` says why and what to do.
 
-    What is ``gone`` from Slack would be posted anew then.
+    What is refused is not there, unless an earlier try put it there. What is ``gone`` from Slack would be posted anew.
     """
-    anew = {"ts": None, "shown": None, "trying_since": None} if gone else {}
+    anew = {"ts": None, "shown": None, "trying_since": None} if gone else {"trying_since": due.trying_since}
     await conn.execute(_this(due, error=error, **anew))
 
 

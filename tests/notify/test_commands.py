@@ -134,6 +134,10 @@ async def test_who_calls(site: Site, told: Workspace) -> None:
         ("what-changed 1s", "is not between 5 seconds and 400 days"),
         ("what-changed 1h1d", "is no length of time"),
         ("what-changed 30M", "A length of time is written 30m, not 30M."),
+        ("what-changed 2hours", "A length of time is written 2h, not 2hours."),
+        ("what-changed 3scale", "no namespace '3scale' is recorded"),
+        ("what-changed &lt;payment&gt;", "no namespace '&lt;payment&gt;' is recorded; the nearest: payments"),
+        ("“”", "what-changed [30m] [namespace]"),
         ("what-changed payment", "no namespace 'payment' is recorded; the nearest: payments"),
         ("what-changed cluster=moon", "there is no cluster 'moon'"),
         ("who-calls 7h", "Calls of at most 6 h"),
@@ -146,6 +150,21 @@ async def test_what_is_not_understood_is_said(site: Site, told: Workspace, text:
     shown = await answered(site, told, text)
     assert words in shown
     assert "<!channel>" not in shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "what-changed “2m” ‘payments’ cluster=“shop”",
+        "what-changed\u00a02m\u202fpayments cluster=shop",
+        "What-Changed \u200b2m `payments`\u200e cluster=shop",
+    ],
+)
+async def test_what_keyboards_put_around_words_is_no_part_of_them(site: Site, told: Workspace, text: str) -> None:
+    """Smart quotes, no-break spaces, and what is pasted and not seen."""
+    shown = await answered(site, told, text)
+    assert "namespace=payments" in shown
+    assert "cluster=shop" in shown
 
 
 async def test_with_several_clusters_one_is_named(site: Site, told: Workspace) -> None:
@@ -166,6 +185,7 @@ async def test_with_several_clusters_one_is_named(site: Site, told: Workspace) -
     ("text", "words"),
     [
         ("what-changed here", "91 changes, the newest"),
+        ("what-changed Here", "91 changes, the newest"),
         ("what-changed payments 2m here", "namespace=payments"),
         ("incident here", "Likeliest: Deployment checkout-api ("),
         ("who-calls 1m cluster=shop here", "shop: the 1 min to"),

@@ -47,10 +47,11 @@ async def muted(site: Site) -> list[Mute]:
 @pytest.mark.parametrize(
     ("text", "lasts", "covers", "not_covers"),
     [
-        ("mute", timedelta(hours=1), ("c", "shop"), None),
+        ("mute", timedelta(hours=1), ("c", "payments"), None),
         ("mute 30m", timedelta(minutes=30), ("c", None), None),
-        ("mute 2h shop", timedelta(hours=2), ("c", "shop"), ("c", "cart")),
-        ("mute shop cluster=c", timedelta(hours=1), ("c", "shop"), ("d", "shop")),
+        ("mute 2h payments", timedelta(hours=2), ("c", "payments"), ("c", "cart")),
+        ("mute “2h” “payments”", timedelta(hours=2), ("c", "payments"), ("c", "cart")),
+        ("mute payments cluster=shop", timedelta(hours=1), ("shop", "payments"), ("d", "payments")),
     ],
 )
 async def test_a_channel_is_muted_for_so_long(
@@ -85,6 +86,9 @@ async def noted(site: Site) -> list[tuple[str, str, str]]:
     [
         ("mute 90d", TEAMS, "30 days at the most"),
         ("mute a b", TEAMS, "What is meant by"),
+        ("mute paymnets", TEAMS, "Nothing is recorded of a namespace 'paymnets': nothing is muted."),
+        ("mute payments cluster=shpo", TEAMS, "Nothing is recorded of a cluster 'shpo': nothing is muted."),
+        ("mute 30min", TEAMS, "A length of time is written 30m, not 30min."),
         ("mute", "C0000000010", "Foreshock answers in"),
         ("what-changed", TEAMS, "Foreshock answers in"),
     ],

@@ -337,6 +337,8 @@ async def test_where_nobody_listens_it_is_posted_later_without_a_look(desk: Desk
     [
         ("channel_not_found", "FORESHOCK_SLACK_CHANNEL, or a route, names it by the ID"),
         ("is_archived", "FORESHOCK_SLACK_CHANNEL, or in the file of routes"),
+        ("not_in_channel", "/invite it there"),
+        ("restricted_action_read_only_channel", "does not let the app post there"),
         ("token_revoked", "copy the bot token"),
         ("something_new", "Slack refused it (something_new)"),
     ],
@@ -348,11 +350,58 @@ async def test_a_refusal_is_not_repeated_and_says_what_to_do(desk: Desk, code: s
     assert desk.slack.asked == ["chat.postMessage"]
     (why,) = await desk.failed()
     assert words in why
+    desk.slack.scopes.discard("channels:history")
     async with desk.database.write.begin() as conn:
         assert await outbox.try_again(conn, now=desk.clock()) == 1
     await desk.send(2)
     assert len(desk.slack.messages) == 1
     assert await desk.failed() == []
+    assert desk.slack.asked == ["chat.postMessage"] * 2, "what was refused is not there: nothing is looked for"
+
+
+async def test_an_edit_in_an_archived_channel_is_made_once_that_is_none_any_more(desk: Desk) -> None:
+    """Slack says of an edit that the channel ``is_inactive``, of a message that it ``is_archived``."""
+    await desk.save(world.incident(), world.ranking())
+    await desk.send()
+    desk.slack.faults.append("is_inactive")
+    await desk.save(world.incident(), ranked(SECOND, FIRST, THIRD))
+    await desk.send(30)
+    assert "unarchive it" in (await desk.failed())[0]
+    await desk.save(replace(world.incident(), status="resolved", resolved_at=world.END))
+    async with desk.database.write.begin() as conn:
+        await outbox.try_again(conn, now=desk.clock())
+    await desk.send(4)
+    (said,) = desk.slack.thread(desk.message["ts"])
+    assert said["text"].startswith("Resolved after")
+    assert "Now likeliest" in said["text"]
+
+
+@pytest.mark.parametrize("code", ["team_added_to_org", "org_login_required", "external_channel_migrating"])
+async def test_what_passes_by_itself_is_tried_again(desk: Desk, code: str) -> None:
+    """As while a workspace is moved into an organisation."""
+    desk.slack.faults.extend([code] * 3)
+    await desk.save(world.incident(), world.ranking())
+    await desk.send(120)
+    assert len(desk.slack.messages) == 1
+    assert await desk.failed() == []
+    assert "conversations.history" not in desk.slack.asked
+
+
+async def test_what_is_said_of_a_part_is_shown_of_the_whole(desk: Desk) -> None:
+    """Who clicks a message that is not edited yet, or in another channel, speaks of the incident that it is a part of
+    by now."""
+    whole, part = world.incident(), replace(world.incident(), id="0" * 12)
+    await desk.save(whole, world.ranking())
+    await desk.save(replace(part, status="merged", merged_into=whole.id, alerts=()))
+    await desk.send(2)
+    for opinion, by, words in (
+        (Opinion.IT, "alice", "This was it, says *alice*"),
+        (Opinion.NOT_IT, "bob", "Not it, says *bob*"),
+    ):
+        async with desk.database.write.begin() as conn:
+            await verdicts.say(conn, part.id, Verdict(FIRST, opinion, by, desk.clock()))
+        await desk.send(2)
+        assert words in str(desk.message["blocks"])
 
 
 async def test_a_message_that_somebody_deleted_is_left_alone_until_asked_for(desk: Desk) -> None:
