@@ -37,7 +37,8 @@ MOVING = frozenset({"team_added_to_org", "org_login_required", "external_channel
 https://docs.slack.dev/reference/methods/chat.update)."""
 _TOKEN = "FORESHOCK_SLACK_TOKEN is not good any more: copy the bot token (xoxb-…) anew, and restart"  # noqa: S105
 _ARCHIVED = (
-    "the channel is archived: unarchive it, or name another one in FORESHOCK_SLACK_CHANNEL, or in the file of routes"
+    "the channel is archived: unarchive it, or name another one in FORESHOCK_SLACK_CHANNEL, or in the file of routes,"
+    " and send this again"
 )
 _NOT_LET = "the workspace does not let the app post there: ask who administers it"
 _OURS = "this message is not as Slack wants it, which is a mistake of Foreshock: please report it"

@@ -16,7 +16,20 @@ from datetime import datetime, timedelta
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import Text, Update, and_, bindparam, func, insert, literal, select, text, update
+from sqlalchemy import (
+    ColumnElement,
+    Text,
+    Update,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    literal,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -382,15 +395,55 @@ async def read_delivery(conn: AsyncConnection, *, limit: int = 100) -> Delivery:
     return Delivery(there, left, tuple(failed))
 
 
+async def move(
+    conn: AsyncConnection,
+    channels_of: Callable[[New], Collection[str]],
+    *,
+    named: Collection[str],
+    key: str = "",
+    now: datetime,
+) -> None:
+    """What was given up of incidents in a channel of Slack's that is not among those ``named`` any more is owed to the
+    one in which such an incident is told by now, as a new message. ``key`` as of try_again."""
+    i, c = tables.incidents.c, tables.clusters.c
+    given_up = (
+        select(_m.id, _m.channel, i.id.label("incident_id"), c.name, i.severity, i.scope, i.started_at)
+        .join(tables.incidents, i.id == _m.incident_id)
+        .join(tables.clusters, c.id == i.cluster_id)
+        .where(_m.error != "", _m.part == 0, _m.channel.regexp_match("^[CG]"), _m.channel.not_in(named), *_named(key))
+    )
+    for row in (await conn.execute(given_up)).all():
+        new = New(row.incident_id, row.name, row.severity, tuple(row.scope.get("namespaces") or ()), row.started_at)
+        for channel in channels_of(new):
+            if not is_target(channel):
+                await name_channel(conn, channel, now=now)
+                said = (_m.incident_id == row.incident_id, _m.channel == row.channel, _m.part > 0)
+                await conn.execute(delete(_messages).where(*said))
+                anew = {"channel": channel, "ts": None, "shown": None, "trying_since": None}
+                await conn.execute(update(_messages).where(_m.id == row.id).values(anew))
+
+
 async def try_again(conn: AsyncConnection, key: str = "", *, now: datetime) -> int:
     """What was given up is due again: the message of this key, "": all. How many that were."""
-    again = update(_messages).where(_m.error != "").values(error="", attempts=0, not_before=now)
+    again = update(_messages).where(_m.error != "", *_named(key)).values(error="", attempts=0, not_before=now)
     on = update(_channels).where(_channels.c.off != "").values(off="", quiet_until=now)
     if key:
-        of, _, rest_of = key.partition("/")
-        part, _, target = rest_of.partition("@")
-        own = _m.notice_id == int(of[1:]) if of.startswith("n") else _m.incident_id == of
-        to = _m.channel == target if target else _m.channel.regexp_match("^[CG]")
-        again, on = again.where(own, to, _m.part == int(part)), on.where(_channels.c.id == target)
+        on = on.where(_channels.c.id == key.partition("@")[2])
     await conn.execute(on)
     return (await conn.execute(again)).rowcount
+
+
+def _named(key: str) -> tuple[ColumnElement[bool], ...]:
+    """That a message is the one of this key; "": nothing is asked."""
+    if not key:
+        return ()
+    of, _, rest_of = key.partition("/")
+    part, _, target = rest_of.partition("@")
+    own = _m.notice_id == int(of[1:]) if of.startswith("n") else _m.incident_id == of
+    return own, _m.channel == target if target else _m.channel.regexp_match("^[CG]"), _m.part == int(part)
+
+
+async def count_failed(conn: AsyncConnection) -> int:
+    """How many messages were given up. One query."""
+    failed: int = (await conn.execute(select(func.count()).where(_m.error != ""))).scalar_one()
+    return failed

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 
 from app.core.roles import Role
+from app.core.routes import incident_places
 from app.store import audit, notices, outbox
 from app.store.seen import read_seen
 from app.web import templates
@@ -90,12 +91,18 @@ async def told(request: Request, asked: Annotated[WhereAsked, Query()]) -> HTMLR
 
 @forms.post("/slack/again")
 async def try_again(request: Request) -> Response:
-    """Sends a message again that was given up; without one, all of them."""
-    form = await read_form(request)
-    which, now = form.get("message", ""), deps_of(request).clock()
+    """Sends a message again that was given up; without one, all of them. What its channel was not told of, as it is
+    archived or gone, is told in the one that is named now."""
+    form, deps = await read_form(request), deps_of(request)
+    which, now, slack, routes = form.get("message", ""), deps.clock(), deps.slack, deps.slack.routes()
     if form and not re.fullmatch("([0-9a-f]{12}|n[0-9]{1,18})/[0-9]{1,6}(@[a-z][a-z0-9-]{0,62})?", which):
         raise Problem(422, "message: the name of a message, or nothing for all", "message")
-    async with deps_of(request).write.begin() as conn:
+
+    def places_of(new: outbox.New) -> list[str]:
+        return incident_places(routes, new.cluster, new.namespaces, severity=new.severity, otherwise=slack.channel)
+
+    async with deps.write.begin() as conn:
+        await outbox.move(conn, places_of, named={slack.channel, *routes.channels}, key=which, now=now)
         await outbox.try_again(conn, which, now=now)
         await audit.note(conn, audit.Action.SENT_AGAIN, which or "all", now=now)
     return RedirectResponse("/slack", 303)

@@ -435,6 +435,28 @@ async def test_another_channel_takes_what_is_new_and_the_first_keeps_its_own(des
     assert desk.slack.thread(first["ts"])[0]["channel"] == CHANNEL
 
 
+async def test_an_incident_of_a_channel_that_is_gone_is_told_in_another_once(desk: Desk) -> None:
+    await desk.save(world.incident(), world.ranking())
+    await desk.send()
+    desk.slack.channels = {"C0000000002"}
+    await desk.save(world.incident(), ranked(SECOND, FIRST, THIRD))
+    await desk.send(3)
+    assert "channel_not_found" in (await desk.failed())[0]
+    elsewhere = dataclasses.replace(desk.sender, channel="C0000000002")
+    async with desk.database.write.begin() as conn:
+        named = {"C0000000002"}
+        await outbox.move(conn, lambda _: ["mail-to-us", "C0000000002"], named=named, now=desk.clock())
+        await outbox.try_again(conn, now=desk.clock())
+    for _ in range(5):
+        desk.clock.forward(1)
+        await elsewhere.find()
+        await elsewhere.send()
+    assert [one["channel"] for one in desk.slack.messages] == [CHANNEL, "C0000000002"]
+    assert "2nd at first" in str(desk.slack.messages[1]["blocks"])
+    assert desk.slack.messages[1]["edits"] == 0
+    assert await desk.failed() == []
+
+
 async def test_an_incident_goes_where_the_first_route_says_that_fits_it(desk: Desk) -> None:
     desk.slack.channels |= {"C0000000002", "C0000000003"}
     severe = Route("C0000000002", tell=(What.INCIDENTS,), severities=("critical",))

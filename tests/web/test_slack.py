@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from sqlalchemy import insert
+from sqlalchemy import insert, select
 
 from app.core.routes import Quiet, Route, Routes, What
 from app.store import notices, outbox, slack_tables
@@ -131,6 +131,47 @@ async def asked(site: Site, query: str, slack: Slack | None = None, *, status: i
         answer = await client.get(f"/slack{query}")
     assert answer.status_code == status, answer.text
     return " ".join(re.sub("<[^>]*>", " ", unescape(answer.text)).split())
+
+
+async def test_the_list_of_incidents_says_how_many_messages_are_not_told(site: Site) -> None:
+    await keep(site, {"error": WHY}, {"error": WHY})
+    async with asking(site, Slack(CHANNEL)) as client:
+        assert 'href="/slack">2 messages not told</a>' in (await client.get("/")).text
+    await keep(site, {"ts": "1.0"})
+    async with asking(site, Slack(CHANNEL)) as client:
+        assert 'href="/slack">Slack</a>' in (await client.get("/")).text
+
+
+OTHER, THIRD = "C0000000002", "C0000000003"
+
+
+@pytest.mark.parametrize(
+    ("slack", "goes"),
+    [
+        (Slack(OTHER), OTHER),
+        (Slack(OTHER, routes=lambda: Routes((Route(THIRD, tell=(What.INCIDENTS,)),))), THIRD),
+        (Slack(OTHER, routes=lambda: Routes((Route(CHANNEL, tell=(What.CHANGES,)),))), CHANNEL),
+        (Slack(""), CHANNEL),
+    ],
+    ids=["another channel", "a route to a third", "the first is still told of changes", "none"],
+)
+async def test_what_a_channel_that_is_gone_was_not_told_goes_to_the_one_named_now(
+    site: Site, slack: Slack, goes: str
+) -> None:
+    """As a message of its own, with a thread of its own."""
+    await keep(site, {"ts": "1.0", "error": WHY, "shown": {"version": "v"}}, {"ts": "2.0", "body": "Resolved."})
+    async with asking(site, slack, role="responder") as client:
+        assert (await client.post("/slack/again", data={"message": f"{INCIDENT}/1"})).status_code == 303
+        assert await kept(site) == [(CHANNEL, 0, "1.0", WHY), (CHANNEL, 1, "2.0", "")]
+        assert (await client.post("/slack/again", data={"message": f"{INCIDENT}/0"})).status_code == 303
+    first = [(CHANNEL, 0, "1.0", ""), (CHANNEL, 1, "2.0", "")]
+    assert await kept(site) == (first if goes == CHANNEL else [(goes, 0, None, "")])
+
+
+async def kept(site: Site) -> list[tuple[str, int, str | None, str]]:
+    c = slack_tables.messages.c
+    async with site.database.read.connect() as conn:
+        return [tuple(row) for row in await conn.execute(select(c.channel, c.part, c.ts, c.error).order_by(c.part))]
 
 
 async def test_it_shows_the_routes_and_why_a_newer_file_is_not_taken(site: Site) -> None:
