@@ -77,13 +77,22 @@ async def open_incidents(conn: AsyncConnection, cluster: str, alerts: Iterable[S
     return touched
 
 
-async def rank_incident(engine: AsyncEngine, incident: Incident, now: datetime) -> Ranking:
+async def rank_incident(engine: AsyncEngine, known: Incident, now: datetime) -> Ranking | None:
     """Rank an incident's suspects as of ``now`` and save the ranking beside the earlier ones.
 
-    No connection is held while it is computed.
+    It is read again first: what people and alerts made of it since it was ``known`` counts, and where it was ranked
+    meanwhile, this ranking is the newer one. None where it is gone, or a part of another by now. No connection is held
+    while it is computed.
     """
     async with engine.connect() as conn:
-        news_at = await incidents.read_news(conn, incident.id)
+        news_at = await incidents.read_news(conn, known.id)
+        found = await incidents.read_incident(conn, known.id)
+    if found is None or found[0].merged_into is not None:
+        return None
+    incident = found[0]
+    now = max(now, incident.started_at)
+    if incident.ranked_at is not None and incident.ranked_at != known.ranked_at:
+        now = max(now, incident.ranked_at + timedelta(milliseconds=1))
     gathered = await gather(engine, incident, now)
     ranking = await asyncio.to_thread(rank, gathered)  # computing must not hold up the pages
     async with engine.begin() as conn:
@@ -108,7 +117,7 @@ async def _rank(engine: AsyncEngine, incident: Incident, now: datetime) -> None:
     """
     async with _turns.setdefault(engine.sync_engine.pool, asyncio.Lock()):
         ranking = await rank_incident(engine, incident, now)
-    for fight in ranking.fights:
+    for fight in ranking.fights if ranking else ():
         await _mark_blows(engine, incident.cluster, fight)
 
 

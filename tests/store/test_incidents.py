@@ -10,10 +10,11 @@ from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app import correlate
-from app.core.findings import Incident, Ranking
+from app.core.findings import Incident, Ranking, Said
 from app.core.model import Batch, Symptom
 from app.store import incidents
 from app.store.database import Database
+from app.store.gathering import CALLS_WINDOW, gather
 from app.store.record import record
 from tests.core.factories import NOON, after, an_alert, an_incident
 
@@ -61,7 +62,7 @@ async def test_alerts_that_come_at_once_are_ranked_one_after_the_other(
     at_once: list[int] = []
     rank, running = correlate.rank_incident, 0
 
-    async def counted(engine: AsyncEngine, incident: Incident, now: datetime) -> Ranking:
+    async def counted(engine: AsyncEngine, incident: Incident, now: datetime) -> Ranking | None:
         nonlocal running
         running += 1
         at_once.append(running)
@@ -92,3 +93,54 @@ async def test_the_suspected_stand_beside_the_list_newest_first(conn: AsyncConne
     found, quiet = await incidents.list_with_suspected(conn, cluster="listed", before=last, limit=2, suspected=1)
     assert [one.started_at for one in (*found, *quiet)] == [after(0), after(5)]
     assert await incidents.list_with_suspected(conn, cluster="x", before=None, limit=2, suspected=1) == ([], [])
+
+
+@pytest.mark.parametrize("what", ["start", "merge"])
+async def test_what_people_do_while_a_ranking_waits_its_turn_is_not_undone_by_it(
+    database: Database, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """The ranking after three minutes has read which incidents are due, and comes to this one after what they did."""
+    cluster, hands = f"hands {what}", correlate.ByHand(database.write)
+    ids = []
+    for n in range(2):
+        alert = an_alert(after(n * 1200), name=f"Alert{n}", namespace=f"team-{n}")
+        ids += [one.id for one in await correlate.take_alerts(database.write, cluster, [alert], after(n * 1200 + 10))]
+    begun, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(engine: AsyncEngine, incident: Incident, now: datetime) -> object:
+        begun.set()
+        await goes_on.wait()
+        return await gather(engine, incident, now)
+
+    monkeypatch.setattr(correlate, "gather", slow)
+    ranking = asyncio.create_task(correlate.rerank(database.write, after(1400)))
+    await begun.wait()
+    first, second = ids
+    moved = Said(started_at=after(300))
+    doing = (
+        hands.amend(second, moved, now=after(1401)) if what == "start" else hands.merge(second, first, now=after(1401))
+    )
+    known, done = await standing(database, second), asyncio.create_task(doing)
+    for _ in range(1000):  # until it is written: its own ranking waits behind the one that goes on
+        if await standing(database, second) != known:
+            break
+        await asyncio.sleep(0.01)
+    goes_on.set()
+    await asyncio.gather(ranking, done)
+    async with database.read.connect() as conn:
+        found = [await incidents.read_incident(conn, one) for one in ids]
+        assert await incidents.list_unranked(conn, cluster=cluster) == []
+    (_, of_first), (now_second, of_second) = (one for one in found if one)
+    assert of_first
+    assert of_second
+    if what == "start":
+        assert of_second.window[0] == now_second.started_at - CALLS_WINDOW
+    else:
+        assert (now_second.status, now_second.ranked_at) == ("merged", after(1210)), "a part is ranked no more"
+
+
+async def standing(database: Database, incident_id: str) -> incidents.Standing:
+    async with database.read.connect() as conn:
+        found = await incidents.read_standing(conn, incident_id)
+    assert found
+    return found
