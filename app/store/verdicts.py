@@ -50,7 +50,8 @@ async def take_back(conn: AsyncConnection, incident_id: str, change_id: str, *, 
 def with_parts(incident_id: ColumnElement[str]) -> CompoundSelect[str]:
     """The ids of an incident and of what was merged into it: what is said of those is said of it."""
     part = tables.incidents.alias("part").c
-    return union_all(select(incident_id), select(part.id).where(part.merged_into == incident_id))
+    own, parts = select(incident_id), select(part.id).where(part.merged_into == incident_id)
+    return union_all(*(one.correlate(tables.incidents) for one in (own, parts)))
 
 
 def of_whole(incident: FromClause) -> ColumnElement[str]:

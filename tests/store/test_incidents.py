@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app import correlate
-from app.core.findings import Incident, Ranking, Said
+from app.core.findings import Incident, Opinion, Ranking, Said, Verdict
 from app.core.model import Batch, Symptom
-from app.store import incidents
+from app.store import incidents, verdicts
 from app.store.database import Database
 from app.store.gathering import CALLS_WINDOW, gather
 from app.store.record import record
@@ -137,6 +137,23 @@ async def test_what_people_do_while_a_ranking_waits_its_turn_is_not_undone_by_it
         assert of_second.window[0] == now_second.started_at - CALLS_WINDOW
     else:
         assert (now_second.status, now_second.ranked_at) == ("merged", after(1210)), "a part is ranked no more"
+
+
+async def test_what_is_said_of_one_incident_and_its_parts_is_said_of_no_other(conn: AsyncConnection) -> None:
+    """Though all of them suspect the same change."""
+    await record(conn, Batch("said"))
+    alert = an_alert(NOON)
+    whole, part, other = (replace(an_incident(alert), id=one * 12, cluster="said") for one in "abc")
+    for one in (whole, replace(part, status="merged", merged_into=whole.id), other):
+        await incidents.save_incident(conn, one)
+    for n, one in enumerate((whole, part)):
+        await verdicts.say(conn, one.id, Verdict(f"{n:028x}", Opinion.IT, "alice", NOON))
+    listed = await incidents.list_incidents(conn, cluster="said")
+    said = {one.id: [verdict.change_id[-1] for verdict in one.verdicts] for one in listed}
+    assert said == {whole.id: ["0", "1"], other.id: []}
+    read = await incidents.read_incident(conn, other.id)
+    assert read
+    assert read[0].verdicts == ()
 
 
 async def standing(database: Database, incident_id: str) -> incidents.Standing:
