@@ -66,9 +66,11 @@ class Told:
         return f"{self.url}/incidents/{self.incident.id}"
 
 
-def shown(told: Told, version: str) -> Shown:
-    """What is kept of what a message shows, to tell later what moved."""
-    return Shown(version, told.incident.status, told.ranking.leader[0] if told.ranking else "")
+def shown(told: Told, version: str, made: str = "") -> Shown:
+    """What is kept of what a message shows, to tell later what moved; ``made`` is the message's digest, by which it is
+    known that nothing did."""
+    leader = told.ranking.leader[0] if told.ranking else ""
+    return Shown(version, told.incident.status, leader, made=made)
 
 
 def message(told: Told) -> Message:

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from hashlib import sha256
 from urllib.parse import urlencode
-
-import msgspec
 
 from app.core.changes.hunks import Line, hunks
 from app.core.changes.recipe import NOTHING, Known
@@ -99,15 +96,10 @@ def message(told: Told) -> Message:
     return _one(told, told.items[0]) if len(told.items) == 1 else _digest(told)
 
 
-def version(what: Message) -> str:
-    """A digest of a message: two that are the same show the same."""
-    return sha256(msgspec.json.encode((what.text, what.blocks))).hexdigest()[:32]
-
-
 def shown(told: Told, what: Message) -> Shown:
     """What is kept of what a message shows, to tell later what moved."""
     rollout = told.items[0].rollout if len(told.items) == 1 else None
-    return Shown(version(what), rollout.outcome.value if rollout else "", failed=failed_of(told))
+    return Shown(what.digest, rollout.outcome.value if rollout else "", failed=failed_of(told))
 
 
 def failed_of(told: Told) -> tuple[str, ...]:

@@ -186,13 +186,16 @@ class Sender:
         if isinstance(what, Rendered) and due.ts is not None and due.shown is not None:
             said = what.news(due.shown)
         elif isinstance(what, Rendered) and due.trying_since is not None:
-            shows = replace(shows, version="")  # what was found may show what was so before: it is edited once more
+            shows = replace(
+                shows, version="", made=""
+            )  # what was found may show what was so before: it is edited once more
         async with self.engine.begin() as conn:
             await outbox.sent(conn, due, ts, shown=shows, reply=said, now=self.clock())
             await outbox.rest(conn, due.channel, self.clock() + outbox.EACH)
 
     async def _made(self, conn: AsyncConnection, due: Due) -> Rendered | Letter | None:
-        """What is to be sent; None where what it is of is gone, or a target has nothing to be told of it."""
+        """What is to be sent; None where what it is of is gone, the message shows it already, or a target has nothing
+        to be told of it."""
         if is_target(due.channel):
             return await self._letter(conn, due)
         if due.part:
@@ -203,7 +206,12 @@ class Sender:
             return Rendered(made, notice.shown(told, made), partial(notice.news, told=told))
         if told is None:
             return None
-        return Rendered(message.message(told), message.shown(told, due.version), partial(message.news, told=told))
+        made = message.message(told)
+        shows = message.shown(told, due.version, made.digest)
+        if due.ts is not None and due.shown is not None and due.shown.made == shows.made:
+            await outbox.sent(conn, due, due.ts, shown=shows, reply="", now=self.clock())
+            return None
+        return Rendered(made, shows, partial(message.news, told=told))
 
     async def _letter(self, conn: AsyncConnection, due: Due) -> Letter | None:
         """What was sealed, or is now. Of what a target knows already, what is new becomes a letter of its own, which

@@ -9,9 +9,11 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from hashlib import sha256
 from typing import Any
 
 import aiohttp
+import msgspec
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
@@ -43,8 +45,8 @@ _ARCHIVED = (
 _NOT_LET = "the workspace does not let the app post there: ask who administers it"
 _OURS = "this message is not as Slack wants it, which is a mistake of Foreshock: please report it"
 WORDS = {
-    "channel_not_found": "no such channel is known to the app: FORESHOCK_SLACK_CHANNEL, or a route, names it by the"
-    " ID at the end of its details (C…); into a private channel the app has to be invited",
+    "channel_not_found": "no such channel is known to the app, or it is deleted: FORESHOCK_SLACK_CHANNEL, or a route,"
+    " names it by the ID at the end of its details (C…); into a private channel the app has to be invited",
     "not_in_channel": "the app is not in the channel: /invite it there",
     "is_archived": _ARCHIVED,
     "is_inactive": _ARCHIVED,  # what chat.update says of one
@@ -83,6 +85,11 @@ class Message:
     @property
     def size(self) -> int:
         return len(self.text) + len(json.dumps(self.blocks, ensure_ascii=False))
+
+    @property
+    def digest(self) -> str:
+        """Of two that show the same it is the same."""
+        return sha256(msgspec.json.encode((self.text, self.blocks))).hexdigest()[:32]
 
 
 def fitting(made: Callable[[int], Message], most: int) -> Message:

@@ -101,7 +101,7 @@ class Teller:
                 again_at = notice.look_again(told, now) if told.items else None
                 version = ""
                 if told.items:
-                    version = notice.version(notice.message(told)) if edits else events.stage(told)
+                    version = notice.message(told).digest if edits else events.stage(told)
                 await notices.looked(conn, told.notice, version, again_at=again_at, followed=names)
 
     async def read(self, conn: AsyncConnection, found: Sequence[Notice]) -> list[Told]:

@@ -75,8 +75,8 @@ _DUE = text(r"""
                 extract(epoch FROM i.resolved_at), extract(epoch FROM i.ranked_at), i.scope, (
                     SELECT string_agg(
                         concat_ws(' ', s.change_id, s.opinion, s.said_by), ',' ORDER BY s.change_id, s.said_at)
-                    FROM verdicts s WHERE s.incident_id = i.id
-                        OR s.incident_id IN (SELECT p.id FROM incidents p WHERE p.merged_into = i.id)
+                    FROM (SELECT i.id UNION ALL SELECT p.id FROM incidents p WHERE p.merged_into = i.id) said_of
+                    JOIN verdicts s ON s.incident_id = said_of.id
                 ))) AS version
         ) v
         WHERE i.started_at > :kept AND (i.status <> 'suspected' OR :suspected)
@@ -133,13 +133,15 @@ _PACE = text("""
 
 
 class Shown(Struct, frozen=True):
-    """What a message shows: the ``version`` of what it is about, its status, what led (a change's id, NONE, ""), and of
-    a digest the ids of the changes whose rollouts did not end well."""
+    """What a message shows: the ``version`` of what it is about, its status, what led (a change's id, NONE, ""), of a
+    digest the ids of the changes whose rollouts did not end well, and of an incident's the digest of what was ``made``
+    of all that ("": not known)."""
 
     version: str
     status: str
     leader: str = ""
     failed: tuple[str, ...] = ()
+    made: str = ""
 
 
 class Letter(Struct, frozen=True):

@@ -150,6 +150,10 @@ async def test_a_ranking_that_changes_nothing_says_nothing(desk: Desk) -> None:
     await desk.save(world.incident(), replace(world.ranking(), ranked_at=world.ALERT_AT + timedelta(minutes=10)))
     await desk.send(3)
     assert len(desk.slack.messages) == 1
+    assert desk.slack.asked == ["chat.postMessage"], "an edit that shows the same is none"
+    await desk.save(replace(world.incident(), title="Another"))
+    await desk.send(3)
+    assert desk.message["edits"] == 1
 
 
 async def test_a_verdict_shows_in_the_message(desk: Desk) -> None:
