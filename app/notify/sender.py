@@ -186,9 +186,8 @@ class Sender:
         if isinstance(what, Rendered) and due.ts is not None and due.shown is not None:
             said = what.news(due.shown)
         elif isinstance(what, Rendered) and due.trying_since is not None:
-            shows = replace(
-                shows, version="", made=""
-            )  # what was found may show what was so before: it is edited once more
+            # What was found may show what was so before: it is edited once more.
+            shows = replace(shows, version="", made="")
         async with self.engine.begin() as conn:
             await outbox.sent(conn, due, ts, shown=shows, reply=said, now=self.clock())
             await outbox.rest(conn, due.channel, self.clock() + outbox.EACH)
