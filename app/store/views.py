@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import delete, func, select, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import delete, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.metrics.views import MOST_VIEWS, View
@@ -15,7 +14,7 @@ from app.store.tables import views
 
 
 class TakenError(Exception):
-    """There is a view of this name; or there are too many. The message says it."""
+    """There is a view of this name, in whatever case; or there are too many. The message says it."""
 
 
 async def list_views(conn: AsyncConnection) -> list[View]:
@@ -26,19 +25,20 @@ async def list_views(conn: AsyncConnection) -> list[View]:
 
 async def add_view(conn: AsyncConnection, name: str, query: str, *, now: datetime) -> None:
     """A new view. Raises TakenError."""
-    if (await conn.scalar(select(func.count()).select_from(views)) or 0) >= MOST_VIEWS:
+    others = await _others(conn)
+    if len(others) >= MOST_VIEWS:
         raise TakenError(f"there are {MOST_VIEWS} views: delete one that nobody needs")
-    statement = insert(views).values(name=name, query=query, created_at=now).on_conflict_do_nothing()
-    if (made := (await conn.execute(statement.returning(views.c.id))).scalar()) is None:
-        raise TakenError(f"there is a view of the name {name!r}: choose another, or delete that one")
+    if taken := _called(others, name):
+        raise TakenError(f"there is a view of the name {taken.name!r}: choose another, or delete that one")
+    statement = insert(views).values(name=name, query=query, created_at=now).returning(views.c.id)
+    made = (await conn.execute(statement)).scalar_one()
     await audit.note(conn, Action.VIEW_SAVED, f"{made}: {name}", now=now)
 
 
 async def rename_view(conn: AsyncConnection, view_id: int, name: str, *, now: datetime) -> bool:
     """Whether there is such a view, which has this name now. Raises TakenError."""
-    other = select(views.c.id).where(views.c.name == name, views.c.id != view_id)
-    if (await conn.execute(other)).first() is not None:
-        raise TakenError(f"there is a view of the name {name!r}: choose another")
+    if taken := _called([view for view in await _others(conn) if view.id != view_id], name):
+        raise TakenError(f"there is a view of the name {taken.name!r}: choose another")
     statement = update(views).where(views.c.id == view_id).values(name=name).returning(views.c.id)
     if (await conn.execute(statement)).scalar() is None:
         return False
@@ -53,3 +53,14 @@ async def delete_view(conn: AsyncConnection, view_id: int, *, now: datetime) -> 
         return False
     await audit.note(conn, Action.VIEW_DELETED, f"{view_id}: {name}", now=now)
     return True
+
+
+async def _others(conn: AsyncConnection) -> list[View]:
+    """All of them, of which none is made or renamed by anybody else until this transaction ends."""
+    await conn.execute(text("LOCK TABLE views IN SHARE ROW EXCLUSIVE MODE"))  # who reads does not wait for it
+    return await list_views(conn)
+
+
+def _called(others: list[View], name: str) -> View | None:
+    """The one that a person would take for a view of this name: case tells no two apart, in any language."""
+    return next((view for view in others if view.name.casefold() == name.casefold()), None)

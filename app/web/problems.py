@@ -31,6 +31,7 @@ HEADINGS = {
     401: "You are not signed in",
     403: "You may not do this",
     404: "Not found",
+    409: "Something else is in the way",
     422: "This request cannot be answered",
     429: "Too much at once",
     500: "Something broke",

@@ -74,7 +74,7 @@ async def add_view(request: Request) -> Response:
         async with deps.write.begin() as conn:
             await views.add_view(conn, _name(name), kept, now=deps.clock())
     except views.TakenError as error:
-        raise Problem(422, str(error), "name") from None
+        raise Problem(409, str(error), "name") from None
     return RedirectResponse(f"/explore?{'&'.join(filter(None, (_shown(query), kept)))}", 303)
 
 
@@ -87,7 +87,7 @@ async def rename_view(request: Request, view_id: ViewId) -> Response:
         async with deps.write.begin() as conn:
             found = await views.rename_view(conn, view_id, _name(name), now=deps.clock())
     except views.TakenError as error:
-        raise Problem(422, str(error), "name") from None
+        raise Problem(409, str(error), "name") from None
     return _back(found)
 
 

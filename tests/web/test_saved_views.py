@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from urllib.parse import parse_qsl
 
 import httpx2
@@ -61,6 +62,7 @@ async def test_a_viewer_changes_nothing(site: Site) -> None:
         ("x" * 81, "of=calls", "1 to 80"),
         ("a\x00b", "of=calls", "printable"),
         (SHIPPED[0].name, "of=calls", "comes along"),
+        (SHIPPED[0].name.upper(), "of=calls", "comes along"),
         ("x", "", "no question"),
         ("x", "metric=up&measure=odd", "no question of the explorer"),
         ("x", "of=calls&by=shoe", "calls have no"),
@@ -76,10 +78,26 @@ async def test_what_cannot_be_saved_is_refused_in_words(site: Site, name: str, q
 async def test_two_views_have_two_names(site: Site) -> None:
     await post(site, "/views", name="one", query="of=calls")
     await post(site, "/views", name="two", query="of=calls")
-    again = await post(site, "/views", name="one", query="metric=up")
+    again = await post(site, "/views", name="One", query="metric=up")
     number = (await saved(site))["two"][0]
-    other = await post(site, f"/views/{number}/rename", name="one")
-    assert [(answer.status_code, "of the name" in answer.text) for answer in (again, other)] == [(422, True)] * 2
+    other = await post(site, f"/views/{number}/rename", name="ONE")
+    assert [(answer.status_code, "of the name" in answer.text) for answer in (again, other)] == [(409, True)] * 2
+    assert (await post(site, f"/views/{number}/rename", name="Two")).status_code == 303, "its own name in another case"
+    assert (await saved(site)).keys() == {"one", "Two"}
+    for one, _ in (await saved(site)).values():
+        await post(site, f"/views/{one}/delete")
+
+
+async def test_of_those_who_take_a_name_at_once_one_has_it(site: Site) -> None:
+    for name in ("a", "b", "c"):
+        await post(site, "/views", name=name, query="of=calls")
+    paths = [f"/views/{number}/rename" for number, _ in (await saved(site)).values()]
+    asked = [post(site, path, name=name) for path in paths for name in ("same", "Same")]
+    made = [post(site, "/views", name=name, query="of=calls") for name in ("same", "SAME")]
+    answers = await asyncio.gather(*asked, *made)
+    assert {answer.status_code for answer in answers} == {303, 409}
+    names = [name for name in await saved(site) if name.casefold() == "same"]
+    assert len(names) == 1
     for one, _ in (await saved(site)).values():
         await post(site, f"/views/{one}/delete")
 

@@ -37,6 +37,6 @@ def named(text: str) -> str:
     name = " ".join(text.split())
     if not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
         raise ValueError(f"a view's name has 1 to {LONGEST_NAME} printable characters")
-    if name in {view.name for view in SHIPPED}:
+    if name.casefold() in {view.name.casefold() for view in SHIPPED}:
         raise ValueError(f"{name!r} is the name of a view that comes along: choose another")
     return name
