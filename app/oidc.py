@@ -54,6 +54,7 @@ class _Place(Endpoint, frozen=True):
     """Where the provider is, as settings say it."""
 
     trusts: ClassVar[str] = "FORESHOCK_OIDC_CA_FILE"
+    shows: ClassVar[str] = ""
     names: ClassVar[str] = ""
 
 

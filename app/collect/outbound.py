@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import re
 import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
@@ -26,6 +27,7 @@ from aiohttp import (
     ClientSession,
     ClientTimeout,
     DummyCookieJar,
+    ServerDisconnectedError,
     TCPConnector,
     encode_basic_auth,
 )
@@ -79,11 +81,13 @@ class Endpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ``cert_file`` is the certificate that we show, in PEM, and ``key_file`` its key, where that is a file of its own.
     ``headers`` are sent with each request, as ``X-Scope-OrgID`` for Mimir; no secret belongs there.
 
-    ``trusts`` and ``names`` are how an operator writes ``ca_file`` and ``server_name``, "" for what cannot be written.
+    ``trusts``, ``names`` and ``shows`` are how an operator writes ``ca_file``, ``server_name`` and ``cert_file``, ""
+    for what cannot be written.
     """
 
     trusts: ClassVar[str] = "ca_file"
     names: ClassVar[str] = "server_name"
+    shows: ClassVar[str] = "cert_file"
     url: str
     token_file: str = ""
     username: str = ""
@@ -240,7 +244,7 @@ class Outbound:
         except ClientConnectorCertificateError as error:
             raise OutboundError(f"{in_words(error).rstrip('.')}{_remedy(error, self._endpoint)}") from None
         except (ClientError, OSError) as error:
-            raise OutboundError(in_words(error)) from None
+            raise OutboundError(f"{in_words(error)}{_unshown(error, self._endpoint)}") from None
         if response.status in range(300, 400):
             raise OutboundError(
                 f"{url.host} answers with a redirect ({response.status}), which is not followed: write the url where"
@@ -332,6 +336,31 @@ def _remedy(error: ClientConnectorCertificateError, endpoint: Endpoint) -> str:
     if code in _MISNAMED and endpoint.names:
         return f"; write whom it is for as {endpoint.names}"
     return ""
+
+
+_ALERT = re.compile("alert .*(certificate|handshake failure|unknown ca)")
+"""What a server says of a certificate that it was not shown, or does not take, in OpenSSL's words for TLS' alerts (RFC
+8446, 6.2): up to TLS 1.2 mostly bad_certificate or handshake_failure, certificate_required since 1.3."""
+
+
+def _unshown(error: ClientError | OSError, endpoint: Endpoint) -> str:
+    """What an operator can write where the other side wants to see a certificate, or may want to: some end the
+    connection without a word, and of TLS 1.3 that is after it was made, so that it seems to be of the request."""
+    if URL(endpoint.url).scheme != "https" or not endpoint.shows:
+        return ""
+    is_said = _ALERT.search(in_words(error)) is not None
+    cause = error.__cause__ or error
+    cause = cause.os_error if isinstance(cause, ClientConnectorError) else cause
+    is_cut = isinstance(cause, ConnectionResetError | ServerDisconnectedError)
+    if not is_said and not is_cut and getattr(cause, "errno", None) not in (errno.ECONNRESET, errno.EPIPE):
+        return ""
+    if endpoint.cert_file:
+        return (
+            f"; it {'does' if is_said else 'may'} not take the certificate in {endpoint.cert_file} ({endpoint.shows})"
+        )
+    return (
+        f"; it {'wants' if is_said else 'may want'} to see a certificate: write one as {endpoint.shows}, with its key"
+    )
 
 
 def _tls(endpoint: Endpoint) -> ssl.SSLContext:

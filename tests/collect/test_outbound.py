@@ -288,8 +288,26 @@ async def test_who_wants_to_see_a_certificate_is_shown_ours(tmp_path: Path, ours
         known = Endpoint(url, ca_file=str(theirs[0]), cert_file=str(cert), key_file=str(key))
         assert await asked(known) == b"yes"
         assert await asked(Endpoint(url, ca_file=str(theirs[0]), cert_file=str(both))) == b"yes"
-        with pytest.raises(OutboundError):
-            await asked(Endpoint(url, ca_file=str(theirs[0])))
+
+
+@pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_who_ends_the_connection_may_want_to_see_a_certificate(
+    tmp_path: Path, ours: tuple[Path, Path], newest: ssl.TLSVersion
+) -> None:
+    """This one ends it without a word: before it is made, or of TLS 1.3 after that."""
+    theirs = certificate(tmp_path)
+    tls = wants_to_see(ours[0], theirs)
+    tls.maximum_version = newest
+    async with answering(lambda _: web.Response(text="yes"), tls) as url:
+        without = Endpoint(url, ca_file=str(theirs[0]))
+        with pytest.raises(OutboundError, match="; it may want to see a certificate: write one as cert_file, with its"):
+            await asked(without)
+        async with Outbound.to(without) as outbound:
+            with pytest.raises(OutboundError, match="; it may want to see a certificate: write one as cert_file, with"):
+                await outbound.post("/x", {"query": "x" * 200_000})
+        other = Endpoint(url, ca_file=str(theirs[0]), cert_file=str(theirs[0]), key_file=str(theirs[1]))
+        with pytest.raises(OutboundError, match=r"; it may not take the certificate in .*tls\.crt \(cert_file\)$"):
+            await asked(other)
 
 
 async def test_a_certificate_that_cannot_be_shown_is_told_with_its_file(ours: tuple[Path, Path]) -> None:
