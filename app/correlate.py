@@ -22,7 +22,7 @@ from app.core.changes.external import AHEAD
 from app.core.counted import Calls
 from app.core.findings import Incident, Ranking, Said, WriteFight
 from app.core.incidents import hands
-from app.core.incidents.bundles import FIRES_ON, LOOKS_AHEAD, LOOKS_BACK, REOPENS_WITHIN, bundle, gone
+from app.core.incidents.bundles import FIRES_ON, LOOKS_AHEAD, LOOKS_BACK, REOPENS_FOR, REOPENS_WITHIN, bundle, gone
 from app.core.incidents.pagers import Paged, as_known
 from app.core.metrics.lines import laid
 from app.core.model import Batch, Change, MetricSeries, Reject, Symptom
@@ -269,8 +269,11 @@ async def take_page(engine: AsyncEngine, cluster: str, paged: Paged, *, source: 
         if paged.alert is not None and storable(paged.alert.at, now):
             await lock(conn, cluster)
             first = min(paged.alert.at, paged.since or paged.alert.at)
-            known = await incidents.list_during(conn, cluster, start=first - REOPENS_WITHIN, end=now)
-            alert = as_known(paged.alert, known)
+            before = REOPENS_WITHIN if paged.dated else REOPENS_FOR  # acknowledged, it may be closed long since
+            known = await incidents.list_during(conn, cluster, start=first - before, end=now)
+            alert = as_known(paged, known)
+            if alert is None:
+                return []
             await record(conn, Batch(cluster, symptoms=(alert,), read_at=now))
             touched = await open_incidents(conn, cluster, [alert])
     await _rank_all(engine, touched, now)

@@ -246,6 +246,25 @@ async def test_what_opsgenie_tells_only_once_is_kept(stand: Stand) -> None:
         assert incident.scope.workloads == ("payments/checkout-api",)
 
 
+@pytest.mark.parametrize("hours", [1, 5, 30])
+async def test_what_opsgenie_tells_without_a_time_is_told_of_the_alert_that_is_known(stand: Stand, hours: int) -> None:
+    cluster = f"undated-{hours}"
+    made = NOW - timedelta(hours=hours)
+    await stand.genie(cluster, an_action("Create", createdAt=int(made.timestamp() * 1000)))
+    for action, status in (("Acknowledge", "open"), ("Close", "resolved"), ("Acknowledge", "resolved")):
+        await stand.genie(cluster, an_action(action, createdAt=None))
+        (incident,) = await stand.incidents(cluster)
+        (alert,) = incident.alerts
+        assert (incident.status, alert.at) == (status, made.replace(microsecond=made.microsecond // 1000 * 1000))
+        assert (alert.ended_at is None) == (status == "open")
+
+
+async def test_the_end_of_what_nobody_told_of_opens_nothing(stand: Stand) -> None:
+    answer = await stand.genie("unheard", an_action("Close", createdAt=None))
+    assert (answer.status_code, answer.json()["incidents"]) == (200, [])
+    assert await stand.incidents("unheard") == []
+
+
 async def test_no_page_of_opsgenie_is_lost_over_what_its_details_are(stand: Stand) -> None:
     """An integration may put anything there, and send no message."""
     details = {"namespace": "payments", "hosts": ["a", "b"], "more": {"tier": 1}, "count": 3, "none": None}

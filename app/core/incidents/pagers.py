@@ -33,7 +33,8 @@ class Paged:
     """What was sent: an alert, known again by the ``event`` that told of it; or why it tells of none, in words.
 
     ``unknown``: it is of a kind that we do not know, which is counted. ``since`` is when the pager first called for it,
-    where the alert began anew after that.
+    where the alert began anew after that. Without ``dated`` it was not told when the alert was made, which then is as
+    of when it was told.
     """
 
     alert: Symptom | None
@@ -41,6 +42,7 @@ class Paged:
     since: datetime | None = None
     left_out: str = ""
     unknown: bool = False
+    dated: bool = True
 
 
 class RawReference(Struct):
@@ -165,7 +167,7 @@ def opsgenie(body: bytes, redactor: Redactor, *, received: datetime) -> Paged:
     )
     if told.action in _CLOSING:
         alert = replace(alert, ended_at=max(received, alert.at))
-    return Paged(alert)
+    return Paged(alert, dated=raw.createdAt is not None)
 
 
 def _text(value: Any) -> str:
@@ -195,21 +197,27 @@ def _moment(milliseconds: int | str) -> datetime:
         raise ValueError("createdAt is no number of milliseconds since 1970") from None
 
 
-def as_known(alert: Symptom, incidents: Iterable[Incident]) -> Symptom:
-    """The same with what was told of it before: Opsgenie tells details and priority of an alert that is made, and not
+def as_known(paged: Paged, incidents: Iterable[Incident]) -> Symptom | None:
+    """The alert with what was told of it before: Opsgenie tells details and priority of an alert that is made, and not
     of one that somebody acknowledges or closes. What is told is told of the last time that it fired, and an end that
-    was told before its firing is that one's: pagers do not say which, and keep no order.
+    was told before its firing is that one's: pagers do not say which, and keep no order. None for the end of what
+    nobody told of and of which nobody says when it began.
     """
+    alert = paged.alert
+    if alert is None:
+        return None
     firings = [one for each in incidents for one in each.alerts if one.fingerprint == alert.fingerprint]
     last = max(firings, key=lambda one: one.at, default=None)
     if last is None:
-        return alert
+        return alert if paged.dated or alert.ended_at is None else None
     alert = replace(
         alert,
         message=alert.message or last.message,
         severity=alert.severity or last.severity,
         labels=tuple(sorted((dict(last.labels) | dict(alert.labels)).items())),
     )
+    if not paged.dated:
+        return replace(alert, at=last.at)
     if alert.ended_at is None and alert.at > last.at:
         told = [end for one in firings for end in (one.ended_at, *one.later_ends) if end is not None and end > alert.at]
         return replace(alert, ended_at=min(told, default=None))
