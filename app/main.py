@@ -430,7 +430,7 @@ def serve(
         tls.check()
     access, ways = identities.access_of(settings), ways_of(settings)
     live = wanted_clusters(settings)  # what is wrong there ends the program in words; later it is only logged
-    prepare = demo if demo_first and not live else None
+    prepare = forgetful(demo, settings) if demo_first and not live else None
     signal.signal(signal.SIGTERM, _leave)
     with listen(host, port) as sock, postgres(settings) as server:
         url = url_of(settings, host, sock.getsockname()[1], scheme="https" if tls else "http")
@@ -457,6 +457,16 @@ def serve(
         app.state.followers.stopping = lambda: web_server.should_exit  # else it would wait for who follows changes
         with garbage_rarely():
             web_server.run(sockets=[sock])
+
+
+def forgetful(demo: Prepare, settings: Settings) -> Prepare:
+    """The demo once what is too old is forgotten, as it would be a moment later: else it may lead to that."""
+
+    async def prepare(database: Database) -> str:
+        await retention.drop_expired(database.write, ages_of(settings), now=now())
+        return await demo(database)
+
+    return prepare
 
 
 async def _prepared(server: Postgres, prepare: Prepare | None, *, url: str) -> str:

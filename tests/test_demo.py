@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from app import main
 from app.collect.inputs import InputKind
 from app.commands import demo, evaluate
 from app.commands.evaluate_cases import recording
@@ -18,8 +19,10 @@ from app.commands.importing import import_paths, summary
 from app.commands.scores import as_json, as_table
 from app.core.findings import Ranking
 from app.core.model import ActorSource
+from app.settings import Settings
 from app.store.database import Database
 from app.store.incidents import read_incident
+from app.store.retention import drop_expired
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CULPRIT = ("Deployment", "platform", "archetype-controller")
@@ -65,6 +68,38 @@ async def test_the_demo_is_as_recorded_however_old_its_files_are(database: Datab
 async def test_the_demo_is_replayed_once(database: Database) -> None:
     first = await demo.replay(database.write, now=NOW)
     assert await demo.replay(database.write, now=NOW + timedelta(hours=1)) == first
+
+
+async def test_the_demo_is_replayed_again_when_what_it_was_ranked_by_is_forgotten(database: Database) -> None:
+    """An incident stays for up to a week longer than that."""
+    known = await demo.replay(database.write, now=NOW)
+    for later in (NOW + timedelta(days=93), NOW + timedelta(days=200)):
+        await drop_expired(database.write, main.ages_of(Settings()), now=later)
+        again = await demo.replay(database.write, now=later)
+        ranking = await ranking_of(database, again)
+        suspect = ranking.suspects[0].change.resource
+        assert again != known
+        assert (suspect.kind, suspect.namespace, suspect.name) == CULPRIT
+        assert later - timedelta(minutes=8) < ranking.onset.at < later - timedelta(minutes=5)
+        known = again
+        assert await demo.replay(database.write, now=later) == known
+
+
+async def test_serve_leads_to_no_demo_that_is_forgotten_a_moment_later(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = NOW + timedelta(days=400)
+    await demo.replay(database.write, now=later - timedelta(days=100))
+    monkeypatch.setattr(main, "now", lambda: later)
+
+    async def replayed(database: Database) -> str:
+        return await demo.replay(database.write, now=later)
+
+    again = await main.forgetful(replayed, Settings())(database)
+    async with database.read.connect() as conn:
+        found = await read_incident(conn, again)
+    assert found is not None
+    assert later - timedelta(minutes=6) < found[0].started_at
 
 
 async def test_no_write_is_counted_twice_and_blows_are_noise(database: Database) -> None:

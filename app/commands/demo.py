@@ -16,7 +16,7 @@ from app.commands.importing import tell_waiting
 from app.core.model import Position
 from app.core.objects.redact import Redactor
 from app.correlate import open_incidents, rank_news
-from app.store.incidents import list_incidents
+from app.store.incidents import list_incidents, read_incident
 from app.store.positions import read_positions
 from app.store.turns import turn
 
@@ -28,14 +28,18 @@ ANY_KEY = Redactor(bytes(16))
 
 
 async def replay(engine: AsyncEngine, *, now: datetime, folder: Path = FOLDER) -> str:
-    """The id of the demo's incident, replaying the recording if it is not there (any more), or not wholly."""
+    """The id of the demo's incident, replaying the recording if it is not there (any more), or not wholly.
+
+    An incident is forgotten up to a week after what it was ranked by (store/retention): it is not there any more.
+    """
     inputs = find_inputs([str(folder)])
     async with turn(engine, CLUSTER, waits=tell_waiting):
         async with engine.connect() as conn:
             positions = await read_positions(conn, CLUSTER)
-            known = await list_incidents(conn, cluster=CLUSTER, limit=1)
+            newest = await list_incidents(conn, cluster=CLUSTER, limit=1)
+            known = await read_incident(conn, newest[0].id) if newest else None
         seconds = _begun(inputs, positions)
-        if seconds is None and known:
+        if seconds is None and known and known[1]:
             return known[0].id
         if seconds is None:
             payload = next(one for one in inputs if one.kind is InputKind.ALERTS)
