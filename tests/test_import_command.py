@@ -96,6 +96,22 @@ def test_standard_input_is_told_by_its_content(dsn: str, stdin: bytes, said: str
     assert counted(dsn, "quarantine", cluster) == 0
 
 
+def test_histograms_whose_buckets_are_left_out_are_counted(dsn: str) -> None:
+    at = START.timestamp()
+    told = "".join(
+        f"# TYPE {name} histogram\n"
+        + "".join(f'{name}_bucket{{verb="GET",le="{le}"}} 1 {at}\n' for le in ("0.1", "1", "+Inf"))
+        + f'{name}_sum{{verb="GET"}} 0.2 {at}\n{name}_count{{verb="GET"}} 1 {at}\n'
+        for name in ("apiserver_request_duration_seconds", "etcd_request_duration_seconds", "nobody_asks_for_this")
+    )
+    done = ended(dsn, "-", cluster="buckets", stdin=f"{told}# EOF\n".encode())
+    assert (
+        "4 metric samples\n6 samples of buckets of 2 histograms left out (apiserver_request_duration_seconds,"
+        " etcd_request_duration_seconds): their latencies are means; what a Prometheus sends by remote-write has"
+        " percentiles\n"
+    ) in done.stdout
+
+
 def test_standard_input_is_not_known_again(dsn: str) -> None:
     ended(dsn, "-", cluster="again", stdin=METRICS.encode())
     again = ended(dsn, "-", cluster="again", stdin=METRICS.encode()).stdout

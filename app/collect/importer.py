@@ -8,6 +8,7 @@ has grown since only what came to it.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from datetime import UTC, datetime
 from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from app.collect import openmetrics
 from app.collect.apart import pieces_apart
 from app.collect.documents import split
 from app.collect.dumps import dated, keep_objects
@@ -52,6 +54,7 @@ class Report:
 
     ``skipped`` were imported before; ``passed_over`` says of each file that nothing of it was imported, and why, and
     ``read_on`` of each that has grown since its last import from where on it was.
+    ``buckets`` are the samples of histograms' buckets that were left out, by the name of the histogram.
     ``oldest`` is the first time in each of the logs "call_minutes", "requests", "changes"; NEVER where it got nothing.
     """
 
@@ -61,6 +64,7 @@ class Report:
     passed_over: list[str] = field(default_factory=list)
     read_on: list[str] = field(default_factory=list)
     samples: int = 0
+    buckets: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     oldest: dict[str, datetime] = field(default_factory=dict)
     to_at: datetime | None = None
@@ -224,6 +228,7 @@ class Import:
         told = list(series(self.intake, read, block, shift_seconds=self.shift_seconds))
         found = tuple(one for one in told if one.name in NAMES)  # others say who calls whom, and no more
         self.report.samples += sum(len(one.times) for one in found)
+        self.report.buckets += openmetrics.buckets(block)
         batch = self._taken((read.position(),))
         self._record(replace(batch, series=found, edges=tuple(mesh_calls.edges(told))))
         self._tell(read)

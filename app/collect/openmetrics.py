@@ -8,7 +8,7 @@ are left out before parsing, since the parser is pure Python and a scrape of an 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
@@ -28,6 +28,7 @@ _NAME = re.compile(rb"[a-zA-Z_:][a-zA-Z0-9_:]*")
 WANTED = frozenset(name.encode() for name in NAMES | mesh_calls.FAMILIES)
 
 
+_BUCKET = b"_bucket"
 _PROMETHEUS = re.compile(rb"# TYPE (?:\S+_total\s+counter|\S+\s+(?:untyped|histogram|summary))\s*\Z")
 """What OpenMetrics says otherwise: a counter's family is named without _total, the untyped are unknown. And what it
 does not allow: a histogram without its buckets, which are not kept."""
@@ -50,6 +51,16 @@ def wanted(line: bytes) -> bool:
         return len(parts) >= 3 and parts[1] == b"TYPE" and parts[2] in WANTED
     match = _NAME.match(line)
     return match is not None and match.group() in WANTED
+
+
+def buckets(lines: Iterable[Line]) -> Counter[str]:
+    """How many samples there are of the buckets of each histogram that is read without them, by its name."""
+    found: Counter[str] = Counter()
+    for line in lines:
+        match = _NAME.match(line.data)
+        if match and match.group().endswith(_BUCKET) and match.group().removesuffix(_BUCKET) + b"_sum" in WANTED:
+            found[match.group().removesuffix(_BUCKET).decode()] += 1
+    return found
 
 
 def parse(

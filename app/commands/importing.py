@@ -26,6 +26,7 @@ from app.store.positions import read_positions, read_sizes
 from app.store.turns import turn
 
 MINUTE = 60.0
+SHOWN_HISTOGRAMS = 3
 NAMES = {"call_minutes": "calls", "requests": "requests", "changes": "changes"}
 """What people call the logs, and their settings."""
 
@@ -84,6 +85,13 @@ def summary(report: Report, incidents: list[Incident]) -> list[str]:
     told = [f"{read}: {', '.join(found)}"]
     if report.samples:
         told.append(_count(report.samples, "metric sample"))
+    if report.buckets:
+        of = ", ".join(sorted(report.buckets)[:SHOWN_HISTOGRAMS])
+        more = f" and {len(report.buckets) - SHOWN_HISTOGRAMS} more" if len(report.buckets) > SHOWN_HISTOGRAMS else ""
+        told.append(
+            f"{_count(report.buckets.total(), 'sample')} of buckets of {_count(len(report.buckets), 'histogram')} left"
+            f" out ({of}{more}): their latencies are means; what a Prometheus sends by remote-write has percentiles"
+        )
     if tally.repeated:
         was = "was" if tally.repeated == 1 else "were"
         told.append(f"{_count(tally.repeated, 'request')} {was} told more than once, and counted once")
