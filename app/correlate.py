@@ -188,7 +188,9 @@ def _differ(known: Incident | None, now: Incident) -> bool:
 
 
 def _undated(incident: Incident) -> Incident:
-    return replace(incident, alerts=tuple(replace(alert, active_at=None) for alert in incident.alerts))
+    """Without when it was last told, and without what is said with the value that it has just now."""
+    alerts = (replace(alert, active_at=None, annotations=()) for alert in incident.alerts)
+    return replace(incident, alerts=tuple(alerts))
 
 
 LIVELY = 2 * WINDOW

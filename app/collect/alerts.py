@@ -6,6 +6,7 @@ Grafana: https://grafana.com/docs/grafana/latest/alerting/configure-notification
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -27,6 +28,10 @@ NOT_ENDED_YEAR = 1
 
 
 VERSIONS = ("4", "1")
+LONGEST = 2000
+"""Characters of what an annotation says that are kept: a page of text. Alertmanager itself has no limit."""
+RUNBOOK = "runbook_url"
+"""The annotation with the address of what to do, as kubernetes-mixin and Grafana have it."""
 NOT_EVALUATED = {"DatasourceNoData": "has no data", "DatasourceError": "cannot be evaluated"}
 """Alerts that Grafana sends in the place of a rule, which their label ``rulename`` names:
 https://grafana.com/docs/grafana/latest/alerting/fundamentals/alert-rule-evaluation/stale-alert-instances/ ."""
@@ -246,12 +251,30 @@ def _symptom(alert: RawAlert, redactor: Redactor, *, group: str, received: datet
         reason=_name(known),
         at=began.replace(microsecond=began.microsecond // 1000 * 1000),  # no list is more exact
         fingerprint=redactor.text(alert.fingerprint) or "|".join(f"{n}={v}" for n, v in labels),
-        message=redactor.text(said or ""),
+        message=_text(said or "", redactor),
         severity=known.get("severity", ""),
         ended_at=ended,
         labels=labels,
         group=group,
+        annotations=tuple(_beside(annotations, redactor, message=said)),
     )
+
+
+def _beside(annotations: dict[str, str], redactor: Redactor, *, message: str | None) -> Iterator[tuple[str, str]]:
+    """What people are told beside ``message``: a text that is longer mostly, and where it stands what to do."""
+    for name in ("description", "message"):
+        if (said := annotations.get(name)) and said != message:
+            yield name, _text(said, redactor)
+    url = annotations.get(RUNBOOK, "").strip()
+    if url.startswith(("https://", "http://")) and len(url) <= LONGEST and url.isprintable():
+        yield RUNBOOK, redactor.uri(url)
+
+
+def _text(said: str, redactor: Redactor) -> str:
+    """Its beginning, in characters that can be shown. What is cut off before it is redacted is far behind that: of a
+    secret no half is left that nobody knows for one."""
+    shown = redactor.text(said[: 10 * LONGEST])[:LONGEST]
+    return "".join(one if one.isprintable() or one == "\n" else " " for one in shown)
 
 
 def _name(labels: dict[str, str]) -> str:

@@ -318,7 +318,8 @@ class Symptom(Struct, frozen=True, gc=False):
     grouped by where it was sent, "" for nothing. A Warning event ended when it was last told. ``told_at`` is when the
     API server was told of it, by the clock of the changes: it began no later, while ``at`` is often a whole second of
     the clock of a node. ``active_at`` is when Alertmanager was last told that an alert fires, as far as it lists
-    it; ``later_ends`` are those that were told beside ``ended_at``.
+    it; ``later_ends`` are those that were told beside ``ended_at``. ``annotations`` are what the rule of an alert tells
+    people beside ``message``: for them alone, no ranking looks at it.
     """
 
     source: SymptomSource
@@ -336,6 +337,7 @@ class Symptom(Struct, frozen=True, gc=False):
     told_at: datetime | None = None
     active_at: datetime | None = None
     later_ends: tuple[datetime, ...] = ()
+    annotations: tuple[tuple[str, str], ...] = ()
 
 
 class MetricSeries(Struct, frozen=True, gc=False):

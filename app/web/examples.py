@@ -116,6 +116,7 @@ ALERTED = model.Symptom(
     message="5xx of checkout are at 12 %",
     severity="critical",
     labels=(("alertname", "CheckoutErrorsHigh"), ("namespace", "payments"), ("severity", "critical")),
+    annotations=(("runbook_url", "https://wiki.example/runbooks/checkout"),),
 )
 INCIDENT = findings.Incident(
     id="5f0a1c22d3e4",

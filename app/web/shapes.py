@@ -176,6 +176,7 @@ class Alert(Shape):
     ended_at: datetime | None
     severity: str
     message: str
+    annotations: dict[str, str] = Field(description="description, message and runbook_url, where they say more")
     labels: dict[str, str]
 
 
@@ -264,6 +265,7 @@ class Incident(Shape):
                     ended_at=alert.ended_at,
                     severity=alert.severity,
                     message=alert.message,
+                    annotations=dict(alert.annotations),
                     labels=dict(alert.labels),
                 )
                 for alert in incident.alerts

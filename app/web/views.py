@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from app.core.findings import Incident, Ranking
-from app.core.model import Change, Gap, Rollout
+from app.core.incidents.bundles import worst_first
+from app.core.model import Change, Gap, Rollout, Symptom
 from app.core.phrases import onset_text
 from app.core.screen.axis import Axis
 from app.core.screen.timeline import Picture, picture
@@ -20,6 +21,8 @@ from app.web.cards import SuspectCard, suspect_card
 LEAST_ZOOM = timedelta(seconds=2)
 CARDS = 3
 """Suspects that get a card; the others get a line, which opens."""
+MOST_ALERTS = 20
+"""Of an incident, that are told with what they say, the worst and the first before the rest; REST has all."""
 UNRANKED_BEFORE = timedelta(minutes=15)
 UNRANKED_AFTER = timedelta(minutes=5)
 
@@ -56,11 +59,13 @@ class ChangeRow:
 @dataclass(frozen=True, slots=True)
 class IncidentPage:
     """The incident screen. ``onset`` is its time as told, "" where none is known; ``none_leads``: "none of these" is
-    likelier than any suspect, so that it is the answer that is read first; ``gaps``: the longest first.
+    likelier than any suspect, so that it is the answer that is read first; ``gaps``: the longest first. ``alerts`` are
+    those whose words are shown.
     """
 
     incident: Incident
     ranking: Ranking | None
+    alerts: tuple[Symptom, ...]
     onset: str
     picture: Picture
     drawn: tuple[drawing.Drawn, ...]
@@ -191,6 +196,7 @@ def incident_page(
     return IncidentPage(
         incident=incident,
         ranking=ranking,
+        alerts=tuple(worst_first(incident.alerts)[:MOST_ALERTS]),
         onset=onset_text(onset.at, onset.low, onset.high) if onset else "",
         picture=drawn,
         drawn=drawing.rows(drawn),

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from app.collect.alerts import PayloadError, parse
+from app.core.model import Symptom
 from app.core.objects.redact import Redactor
 
 AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -37,6 +38,38 @@ def test_a_group_is_redacted_as_labels_are() -> None:
     (found,), _ = parse(body({"password": secret}, password=secret), REDACTOR, received=AT)
     assert secret not in found.group
     assert found.group == "|".join(f"{name}={value}" for name, value in found.labels)
+
+
+def annotated(**annotations: str) -> Symptom:
+    told = {"startsAt": AT.isoformat(), "labels": {"alertname": "Down"}, "annotations": annotations}
+    (found,), _ = parse(json.dumps({"version": "4", "alerts": [told]}).encode(), REDACTOR, received=AT)
+    return found
+
+
+def test_what_a_rule_tells_people_beside_its_message_is_kept() -> None:
+    url = "https://wiki.example/down"
+    found = annotated(summary="It is down", description="All 3 of 3", message="Down!", runbook_url=url, dashboard="x")
+    assert found.message == "It is down"
+    assert dict(found.annotations) == {"description": "All 3 of 3", "message": "Down!", "runbook_url": url}
+    assert annotated(description="All 3 of 3").annotations == (), "it is the message"
+
+
+@pytest.mark.parametrize(
+    "url", ["javascript:alert(1)", "//wiki.example", "https://wiki.example/\x1b[2J", "https://w.example/" + "x" * 2000]
+)
+def test_what_is_no_address_leads_nowhere(url: str) -> None:
+    assert annotated(runbook_url=url).annotations == ()
+
+
+def test_annotations_are_redacted_and_cut_and_can_be_shown() -> None:
+    secret = "hunter2-hunter2-hunter2"
+    long = f"\x1b[2J\u202ea\nb password={secret} " + "x" * 100_000
+    found = annotated(summary=long, description=long + "!", runbook_url=f"https://bob:{secret}@wiki.example/down")
+    said = dict(found.annotations)
+    assert secret not in repr(found)
+    assert (len(found.message), len(said["description"])) == (2000, 2000)
+    assert found.message.startswith(" [2J a\nb password=<redacted:")
+    assert said["runbook_url"].endswith("@wiki.example/down")
 
 
 @pytest.mark.parametrize("name", ["", " "])

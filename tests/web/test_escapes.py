@@ -82,7 +82,12 @@ def hostile() -> tuple[Batch, Incident, Ranking]:
         ),
     )
     alert = replace(
-        world.alert(), reason=ALL, message=ALL, severity=ALL, labels=((ALL, ALL), ("runbook_url", CORPUS[3]))
+        world.alert(),
+        reason=ALL,
+        message=ALL,
+        severity=ALL,
+        labels=((ALL, ALL), ("runbook_url", CORPUS[3])),
+        annotations=(("description", ALL), ("message", ALL), ("runbook_url", CORPUS[3])),
     )
     ranking = world.ranking()
     suspect = ranking.suspects[0]

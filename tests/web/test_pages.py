@@ -93,6 +93,16 @@ async def test_a_page_is_a_document_with_one_heading_and_a_title(site: Site, pat
     assert len(ids) == len(set(ids))
 
 
+async def test_what_the_alerts_say_stands_beside_it_with_what_to_do(site: Site) -> None:
+    _, found = await page(site, INCIDENT)
+    said = " ".join(found.text.split())
+    assert "What the alert says (1) CheckoutErrorsHigh critical 14:03:14" in said
+    for words in ("5xx of checkout are at 12 %", "Look at the errors by path first.", "namespace=payments"):
+        assert words in said
+    (runbook,) = (one for tag, one in found.elements if tag == "a" and "wiki.example" in (one["href"] or ""))
+    assert runbook["rel"] == "noopener noreferrer nofollow"
+
+
 async def test_the_incident_answers_the_question_at_once(site: Site) -> None:
     _, found = await page(site, INCIDENT)
     said = " ".join(found.text.split())

@@ -246,6 +246,10 @@ def alert() -> Symptom:
         message="5xx of checkout are at 12 %",
         severity="critical",
         labels=(("alertname", "CheckoutErrorsHigh"), ("namespace", "payments"), ("severity", "critical")),
+        annotations=(
+            ("description", "Look at the errors by path first."),
+            ("runbook_url", "https://wiki.example/runbooks/checkout"),
+        ),
     )
 
 

@@ -280,10 +280,14 @@ def _severity_rank(severity: str) -> int:
     return SEVERITIES.index(known) if known in SEVERITIES else len(SEVERITIES)
 
 
+def worst_first(alerts: Iterable[Symptom]) -> list[Symptom]:
+    """Alerts by how severe they are, those of one severity by when they began."""
+    return sorted(alerts, key=lambda a: (_severity_rank(a.severity), a.at))
+
+
 def title(alerts: Iterable[Symptom]) -> str:
     """The alerts' names in words, the worst first, at most three."""
-    ordered = sorted(alerts, key=lambda a: (_severity_rank(a.severity), a.at))
-    names = list(dict.fromkeys(_words(a.reason) for a in ordered if a.reason.strip()))
+    names = list(dict.fromkeys(_words(a.reason) for a in worst_first(alerts) if a.reason.strip()))
     if not names:
         return "Incident"
     first = names[0]
