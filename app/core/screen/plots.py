@@ -16,7 +16,7 @@ from app.core.objects import kinds
 from app.core.objects.kinds import Lane, Policy
 from app.core.onset import Floats
 from app.core.phrases import many, measure
-from app.core.screen.axis import Axis
+from app.core.screen.axis import WIDTH, Axis
 from app.core.screen.lanes import Mark
 from app.core.screen.timeline import Blind
 
@@ -143,30 +143,36 @@ def _blind(graph: Graph, axis: Axis) -> tuple[Blind, ...]:
 
 def markers(axis: Axis, marks: Iterable[Mark]) -> tuple[Marker, ...]:
     """What may matter of the changes of a window: what is told in chat (rollouts, webhooks, CRDs, nodes, quotas),
-    configuration, and what Kubernetes does not see. Where there is no room, the first of them and how many more.
+    configuration, and what Kubernetes does not see. Where there is no room, the first of them and how many more; of
+    more than MOST_MARKERS the places are further apart, over all of the window.
     """
-    found: list[Marker] = []
-    more = 0
-    for mark in sorted(marks, key=lambda mark: mark.at):
-        if not matters(mark.api_group, mark.kind) or not axis.holds(mark.at):
-            continue
-        x = axis.x(mark.at)
-        if found and (x - found[-1].x < APART or len(found) == MOST_MARKERS):
-            more += mark.count
-            found[-1] = _with(found[-1], more)
+    told = sorted(
+        (mark for mark in marks if matters(mark.api_group, mark.kind) and axis.holds(mark.at)), key=lambda mark: mark.at
+    )
+    found = _together(axis, told, APART)
+    if len(found) > MOST_MARKERS:
+        found = _together(axis, told, WIDTH / (MOST_MARKERS - 1))
+    return tuple(_marker(axis, some) for some in found)
+
+
+def _together(axis: Axis, marks: Iterable[Mark], apart: float) -> list[list[Mark]]:
+    """Marks, in order, that stand at one place: less than ``apart`` behind the first of them."""
+    found: list[list[Mark]] = []
+    for mark in marks:
+        if found and axis.x(mark.at) - axis.x(found[-1][0].at) < apart:
+            found[-1].append(mark)
         else:
-            more = mark.count - 1
-            first = Marker(x, mark.at, mark.change_id, f"{mark.kind} {mark.name}")
-            found.append(_with(first, more))
-    return tuple(found)
+            found.append([mark])
+    return found
+
+
+def _marker(axis: Axis, marks: list[Mark]) -> Marker:
+    first, more = marks[0], sum(mark.count for mark in marks) - 1
+    label = f"{first.kind} {first.name}" + (f" and {more:,} more" if more else "")
+    return Marker(axis.x(first.at), first.at, first.change_id, label)
 
 
 @cache
 def matters(api_group: str, kind: str) -> bool:
     """Whether changes of a kind are marked on graphs."""
     return kinds.policy(api_group, kind) is Policy.TOLD or kinds.lane(api_group, kind) in (Lane.CONFIG, Lane.EXTERNAL)
-
-
-def _with(marker: Marker, more: int) -> Marker:
-    name = marker.label.partition(" and ")[0]
-    return Marker(marker.x, marker.at, marker.change_id, f"{name} and {more} more" if more else name)
