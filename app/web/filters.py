@@ -24,6 +24,12 @@ def day_time(at: datetime) -> str:
     return f"{at.day} {at:%b %H:%M:%S}"
 
 
+def dated(at: datetime, now: datetime) -> str:
+    """``20 Nov 14:02:27`` of this year, ``20 Nov 2025 14:02:27`` of another: metrics are kept for longer than one."""
+    at = at.astimezone(UTC)
+    return day_time(at) if at.year == now.astimezone(UTC).year else f"{at.day} {at:%b %Y %H:%M:%S}"
+
+
 def exact_time(at: datetime) -> str:
     """``2026-11-20T14:02:27.804Z``: for ``<time datetime>``, for addresses, for copying."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -84,6 +90,7 @@ FILTERS: dict[str, Callable[..., object]] = {
     "actor": short_actor,
     "clock": clock_time,
     "commas": humanize.intcomma,
+    "dated": dated,
     "day": day_time,
     "duration": duration,
     "exact": exact_time,

@@ -58,6 +58,11 @@ async def test_a_question_is_answered_as_a_graph_with_its_figures_and_changes(si
     assert "32/s" in page
 
 
+async def test_a_time_of_another_year_says_which(site: Site) -> None:
+    page = await explored(site, {"cluster": "shop", "from": "2025-11-20T14:00:00Z", "to": "2026-11-20T14:00:00Z"})
+    assert "<b>20 Nov 2025 14:00:00</b> to <b>20 Nov 14:00:00</b>" in page
+
+
 async def test_csv_rest_and_the_page_tell_the_same(site: Site) -> None:
     told = await rest(site, "series", REQUESTS)
     rows = list(csv.reader(io.StringIO(await explored(site, REQUESTS | {"format": "csv"}))))

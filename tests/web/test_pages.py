@@ -17,6 +17,7 @@ from sqlalchemy.engine import Engine
 
 from app.core.model import Change
 from app.store import search
+from app.web import templates
 from app.web.filters import is_moving
 from tests.web import world
 from tests.web.conftest import Site
@@ -131,6 +132,15 @@ async def test_a_suspect_names_the_same_edits_of_other_objects(site: Site) -> No
     also = world.ranking().suspects[1].also
     assert "The same edit of 2 more, in one go" in text
     assert {f"/changes/{one.change_id}" for one in also} <= set(hrefs(found))
+
+
+def test_of_thousands_that_one_edit_was_made_of_the_first_are_named() -> None:
+    one = world.ranking().suspects[1].also[0]
+    macros = templates.environment().get_template("_macros.html").module
+    shown = str(macros.in_one_go("also", "The same edit of", [one] * 5_109))  # type: ignore[attr-defined]
+    assert "The same edit of 5,109 more, in one go" in shown
+    assert shown.count("<a ") == 50
+    assert "and 5,059 more" in shown
 
 
 async def test_a_suspect_names_what_was_written_with_it(site: Site) -> None:
