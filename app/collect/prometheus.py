@@ -104,7 +104,8 @@ async def evaluate(
     form = {"query": query, "start": _time(start), "end": _time(end), "step": f"{step.total_seconds():.3f}"}
     async with Outbound.to(source) as outbound:
         answer = await _post(outbound, source, "/api/v1/query_range", form)
-    return Evaluated([_series(key, points, redactor) for key, points in _lines(answer, source)], answer.told)
+    told = tuple(map(redactor.text, answer.told))
+    return Evaluated([_series(key, points, redactor) for key, points in _lines(answer, source)], told)
 
 
 async def labels_of(source: Prometheus, query: str, at: datetime) -> tuple[list[dict[str, str]], tuple[str, ...]]:
@@ -199,7 +200,7 @@ class Asking:
             tuple(_series(key, points, self._redactor) for key, points in news.items()),
             high,
             news,
-            tuple(dict.fromkeys(said for one in answers for said in one.told))[:MOST_WARNINGS],
+            tuple(dict.fromkeys(self._redactor.text(said) for one in answers for said in one.told))[:MOST_WARNINGS],
         )
 
     def keep(self, asked: Asked) -> None:

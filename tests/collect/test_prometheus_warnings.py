@@ -53,6 +53,21 @@ async def test_what_is_said_beside_an_answer_is_told(beside: dict[str, Any], tol
         assert found.warnings == told, "each once, of several answers"
 
 
+async def test_no_secret_is_told_on_with_a_warning() -> None:
+    def answer(_request: web.Request) -> web.Response:
+        warned = {"warnings": ["store https://bob:hunter2-hunter2@store-1 is away"]}
+        return web.json_response({"status": "success", **warned, "data": {"resultType": "matrix", "result": []}})
+
+    async with answering(answer) as url:
+        found = await Asking(Prometheus(url), Question(("up",)), REDACTOR).read(T0, T0)
+        for (said,) in ((await asked(url)).warnings, found.warnings):
+            assert (said.startswith("store https://"), "store-1 is away" in said, "hunter2" in said) == (
+                True,
+                True,
+                False,
+            )
+
+
 async def test_the_page_of_clusters_says_what_the_last_answer_warned_of(lab: Lab) -> None:
     remarks: list[tuple[str, ...]] = []
     warnings: list[tuple[str, ...]] = []
