@@ -44,6 +44,7 @@ from app.core.objects.redact import Redactor
 from app.core.ranking.suspects import Gathered, rank
 from tests.core.company import background, noise
 from tests.core.factories import after, an_alert, an_incident, calls
+from tests.mechanisms.revisions import manifest, workload
 
 CASES = Path(__file__).with_name("cases")
 REDACTOR = Redactor(b"a key of at least 16 bytes")
@@ -93,6 +94,9 @@ class _World:
         self.objects = {_resource(one): one for one in objects}
         self.deleted: dict[Resource, dict[str, Any]] = {}
         self.changes: dict[str, Change] = {}
+        self.written: dict[str, tuple[dict[str, Any] | None, dict[str, Any] | None]] = {}
+        self.owners: dict[tuple[str | None, str], Resource] = {}
+        self.revisions: list[ObjectState] = []
 
     def change(self, said: dict[str, Any]) -> None:
         verb = Verb(said["verb"])
@@ -109,6 +113,7 @@ class _World:
             self.deleted[resource] = self.objects.pop(resource)
         else:
             self.objects[resource] = new
+        self.written[said["id"]] = (old, new)
         actor = Actor(said["by"], ActorSource.AUDIT)
         self.changes[said["id"]] = Change(
             resource=resource,
@@ -155,9 +160,24 @@ class _World:
                 return one
         return _resource({"apiVersion": said.get("group", "") + "/v1", "metadata": said, "kind": said["kind"]})
 
+    def revise(self, said: dict[str, Any]) -> None:
+        """The ReplicaSets, or the pods of a DaemonSet or StatefulSet, ``before`` and ``after`` a change."""
+        owner = self.changes[said["change"]].resource
+        for when, whole in zip(("before", "after"), self.written[said["change"]], strict=True):
+            for name in said.get(when) or ():
+                if whole is None:
+                    raise MalformedError(f"revisions of {said['change']}: there is nothing {when} it")
+                one = manifest(owner, name, whole)
+                of, now = _resource(one), _desired(_resource(one), one)
+                self.owners[of.namespace, of.name] = owner
+                self.revisions.append(
+                    ObjectState(of, f"uid-{of}", "1", after(0), now, owner_kind=owner.kind, owner_name=owner.name)
+                )
+
     def states(self) -> Iterator[ObjectState]:
         for resource, one in self.objects.items():
             yield ObjectState(resource, f"uid-{resource}", "1", after(0), _desired(resource, one))
+        yield from self.revisions
 
 
 def merged(old: Any, patch: Any) -> Any:
@@ -229,7 +249,7 @@ def _symptom(said: dict[str, Any], world: _World) -> Symptom:
         at=after(said["at"]),
         fingerprint=f"{resource}{reason}{said['at']}{message}",
         resource=resource,
-        workload=resource,
+        workload=workload(resource, world.owners),
         message=message,
         count=said.get("count", 3),
     )
@@ -240,6 +260,8 @@ def gathered(case: dict[str, Any]) -> tuple[Gathered, frozenset[str]]:
     world = _World(deepcopy(case.get("objects") or []))
     for said in sorted(case["changes"], key=lambda one: one["at"]):
         world.change(said)
+    for said in case.get("revisions") or []:
+        world.revise(said)
     rollouts = [
         _rollout(said, (change := world.changes[said["change"]]), world.objects.get(change.resource))
         for said in case.get("rollouts") or []
@@ -263,6 +285,7 @@ def gathered(case: dict[str, Any]) -> tuple[Gathered, frozenset[str]]:
             error=said.get("error") or "",
             group=said.get("group", groups.get(said["resource"].partition("/")[0], "")),
             namespace=said.get("namespace", ""),
+            pod=said.get("pod", ""),
         )
     times = [said["at"] for said in case["changes"]]
     right = case["culprit"]
