@@ -152,7 +152,7 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
         return UNLIKELY * worked
     if signal.kind is not SignalKind.SYMPTOM or is_quoted:
         itself = UNLIKELY if not is_quoted and _is_denied(candidate, signal, via) else 1.0
-        return itself * worked * _needed(candidate, signal) * agrees(candidate.change, candidate.pods, signal)
+        return itself * worked * _needed(candidate, signal) * agrees(candidate.change, candidate.added, signal)
     if via[:1] == ("named",):
         was_well = candidate.change.verb is Verb.CREATE and _was_well(candidate, signal)
         return UNLIKELY if was_well else worked * _common(candidate, signal)
@@ -443,12 +443,17 @@ def less_of_the_same(found: Sequence[Candidate], explained: Sequence[tuple[Match
     return [
         tuple(
             replace(match, score=SUFFERS * match.score)
-            if is_more and match.via[0] == "workload" and others.get(id(match.signal), 0.0) >= AS_NEAR * match.score
+            if is_more and _shows_it(match) and others.get(id(match.signal), 0.0) >= AS_NEAR * match.score
             else match
             for match in matches
         )
         for is_more, matches in zip(adds, explained, strict=True)
     ]
+
+
+def _shows_it(match: Match) -> bool:
+    """Whether more pods of a workload would only show what it does: not where calls are more for just that."""
+    return match.via[0] == "workload" and "by_clients" not in match.signal.facts
 
 
 def _hits(candidate: Candidate, match: Match) -> bool:

@@ -144,12 +144,12 @@ def _rates(calls: Calls) -> dict[str, float]:
     return found
 
 
-def agrees(change: Change, pods: int, signal: Signal) -> float:
+def agrees(change: Change, added: int, signal: Signal) -> float:
     """Less than 1 where a change does not go with how calls grew: it only scales, and each client calls more; or they
-    are more, and it makes no pod. ``pods`` is how many it makes or replaces."""
+    are more, and it adds no pod. ``added`` is how many more there are by it."""
     by_clients = signal.facts.get("by_clients")
     if signal.kind is not SignalKind.LOAD or by_clients is None:
         return 1.0
     if only_scales(change) or only_bounds(change):
         return max(UNLIKELY, float(by_clients))
-    return 1.0 if pods else 1.0 - float(by_clients) / 2
+    return 1.0 if added else 1.0 - float(by_clients) / 2
