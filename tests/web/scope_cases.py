@@ -395,7 +395,7 @@ CASES = [
         "/views",
         Takes.UNLIMITED,
         lambda of: Asked("/views", form={"name": of.word, "query": "metric=up"}),
-        statuses=frozenset({303, 422}),
+        statuses=frozenset({303, 409}),
         shows=NOTHING,
     ),
     post(
