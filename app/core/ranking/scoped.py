@@ -56,10 +56,11 @@ def touches(case: Case, candidate: Candidate, matches: Sequence[Match], *, expla
             return say("scope", 0.85, f"It touches node {node}, which the alert names.")
     if named_in_alert(case, candidate):
         return say("scope", 0.7, f"The alert names {candidate.change.resource.name}.")
-    hops_to = [reached[("ns", ns)] for ns in scope.namespaces if ("ns", ns) in reached]
-    if hops_to:
+    homes = [namespace for namespace in scope.namespaces if ("ns", namespace) in reached]
+    if homes:
         own = candidate.change.resource.namespace or candidate.change.resource.name
-        return say("scope", 0.4, f"It is in namespace {own}, which the alert names.")
+        where = f"is in namespace {own}" if own in homes else f"reaches namespace {homes[0]}"
+        return say("scope", 0.4, f"It {where}, which the alert names.")
     is_elsewhere = scope.namespaces and not scope.control_plane and candidate.change.resource.namespace
     if is_elsewhere and explained * case.quality < TIED:
         return say("scope", -0.55, "It is in another namespace than the alert, and little measured ties them.")

@@ -36,3 +36,16 @@ def test_whom_both_call_says_as_much() -> None:
     release = a_change(STORE, at=after(-8))
     alone, both = scope(named(release, "ratings"), release), scope(named(release, "ratings", "library"), release)
     assert 0 < both == alone
+
+
+def test_the_same_edit_in_several_namespaces_is_not_said_to_be_where_it_only_reaches() -> None:
+    """It stands at the first of them: here at one that the alert does not name."""
+    edits = [
+        a_change(
+            a_resource("ConfigMap", "ca-bundle", home), at=after(-8 + second), path=("data", "ca"), old="a", new="b"
+        )
+        for second, home in enumerate(("search", "media"))
+    ]
+    ranking = ranked(*edits, incident=an_incident(an_alert(after(30), name="HighErrorRate", namespace="media")))
+    (said,) = (e.sentence for s in ranking.suspects if s.change == edits[0] for e in s.evidence if e.rule == "scope")
+    assert said == "It reaches namespace media, which the alert names."
