@@ -18,6 +18,8 @@ SENTENCE, NAME = 240, 100
 """Characters of a sentence and of a name that are shown, so that no message gets longer than Slack takes."""
 HEADER = 150
 """Characters that Slack takes in a header block (https://docs.slack.dev/reference/block-kit/blocks/header-block)."""
+URL_CHARACTERS = ":/?#[]@!$&'()*+,;=%~"
+"""Those that mean something in a URL, or escape another (https://www.rfc-editor.org/rfc/rfc3986#section-2.2)."""
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
@@ -46,6 +48,11 @@ def moment(at: datetime) -> str:
 
 def link(url: str, words: str) -> str:
     return f"<{quote(url, safe=':/[]')}|{escape(words).replace('|', '¦')}>"
+
+
+def link_out(url: str, words: str) -> str:
+    """To an address that others wrote: nothing in it ends the link."""
+    return f"<{escape(quote(url, safe=URL_CHARACTERS), most=3 * len(url) + 9)}|{escape(words)}>"
 
 
 def plain(text: str) -> str:

@@ -16,6 +16,7 @@ from app.core.objects.actors import short
 from app.core.phrases import duration, many, percent, t_minus
 from app.core.ranking.flips import flip
 from app.core.screen.first_ranking import at_first
+from app.notify.alerted import alerts_said
 from app.notify.blocks import (
     HEADER,
     NAME,
@@ -83,6 +84,7 @@ def _message(told: Told, commands: int) -> Message:
     blocks: list[Json] = [
         {"type": "header", "text": label(_title(incident))},
         context(" · ".join(_facts(told))),
+        *alerts_said(incident),
     ]
     if incident.status == "merged":
         onward = f"{told.url}/incidents/{incident.merged_into}"

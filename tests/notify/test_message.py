@@ -21,7 +21,7 @@ from app.store.outbox import Shown
 from tests.notify.double import MOST_IN_ALL, Json, mistakes, size
 from tests.web import world
 
-URL = "https://foreshock.example"
+URL, BOOKS = "https://foreshock.example", "https://runbooks.example/"
 GOLDEN = Path(__file__).with_name("golden")
 RANKED = world.ranking()
 FIRST, SECOND, THIRD = (one.change.id for one in RANKED.suspects)
@@ -65,8 +65,10 @@ VERDICTS = (
     Verdict(FIRST, Opinion.IT, "alice in Slack", world.END),
     Verdict(SECOND, Opinion.NOT_IT, "bob", world.END),
 )
+RUNBOOK = f"{BOOKS}KubePodCrashLooping?team=payments&v=2#steps"
 CASES = {
     "ranked": told(),
+    "runbook": told(alerts=(replace(world.alert(), annotations=(("runbook_url", RUNBOOK),)),)),
     "moved": told(moved()),
     "none-leads": told(NONE_LEADS),
     "not-ranked": told(None, first=None),
@@ -114,10 +116,12 @@ def named(name: str) -> tuple[Incident, Ranking]:
         not_measured=(name, name),
         onset=replace(RANKED.onset, found_in=name),
     )
+    said = replace(world.alert(), message=name, annotations=(("runbook_url", f"{BOOKS}{name}"),))
     incident = replace(
         world.incident(title=name),
         cluster=name,
         severity=name,
+        alerts=(said,),
         scope=replace(world.incident().scope, namespaces=(name,) * 9),
         verdicts=(Verdict(FIRST, Opinion.IT, name, world.END), Verdict(NONE, Opinion.IT, name, world.END)),
     )
@@ -137,9 +141,8 @@ def check(name: str) -> None:
     for text in marked:
         links = re.findall("<[^>]*>", text)
         rest = re.sub("<[^>]*>", "", text)
-        assert all(re.fullmatch(rf"<{URL}/[^|<>]*\|[^|<>]*>|<!date\^\d+\^[^|<>]*\|[^|<>]*>", one) for one in links), (
-            text
-        )
+        ours, theirs = rf"<{URL}/[^|<>]*\|[^|<>]*>|<!date\^\d+\^[^|<>]*\|[^|<>]*>", f"<{BOOKS}[^|<>]*\\|Runbook>"
+        assert all(re.fullmatch(f"{ours}|{theirs}", one) for one in links), text
         assert "<" not in rest
         assert ">" not in rest
         assert "\u202e" not in text
@@ -176,7 +179,7 @@ def test_each_suspect_has_the_command_that_undoes_it_also_where_none_of_these_le
 
 def test_where_there_is_no_room_the_commands_of_the_last_suspects_are_on_the_page() -> None:
     wide = tuple(quoted(RANKED.suspects[0], rank, 108) for rank in (1, 2, 3))
-    found = message(told(replace(RANKED, suspects=wide)))
+    found = message(told(replace(RANKED, suspects=wide), alerts=()))
     assert found.size <= LONGEST
     assert codes(found.blocks) == [suspect_recipe(one).command for one in wide[:2]]
     assert as_json(found).count("How to undo it is long, and on the page.") == 1
