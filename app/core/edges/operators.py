@@ -23,6 +23,7 @@ from app.core.entities import CLUSTER, READ, Add, of_resource
 from app.core.model import Change, Resource
 from app.core.objects.actors import service_account
 from app.core.objects.dependencies import hosts
+from app.core.objects.grants import CONSTRAINTS
 from app.core.objects.kinds import plural_of
 from app.core.objects.selectors import selects
 
@@ -54,8 +55,7 @@ def custom(change: Change, states: list[State], top: Topology, add: Add) -> None
     operands(resource, top, add)
     referring(resource, top, add, READ)
     _members(resource, top, add)
-    if resource.api_group == KUBEWARDEN:
-        add(("named", _webhook(resource)), 0)
+    _refusing(resource, top, add)
     if NODE_KINDS.match(resource.kind):
         add(("agent", "nodes"), 0)
     # A certificate beside what serves Ingresses is what that shows for all that have none of their own.
@@ -71,6 +71,17 @@ def custom(change: Change, states: list[State], top: Topology, add: Add) -> None
         if NETWORKS.search(resource.api_group):
             add(("agent", "cni"), 0)
     _acted_on(change, top, add)
+
+
+def _refusing(policy: Resource, top: Topology, add: Add) -> None:
+    """What refusals name it by: Kubewarden's its webhook; of a template of Gatekeeper's the constraints that are made
+    of it, of the kind that it is called like, in small letters
+    (https://open-policy-agent.github.io/gatekeeper/website/docs/constrainttemplates)."""
+    if policy.api_group == KUBEWARDEN:
+        add(("named", _webhook(policy)), 0)
+    for one in top.states if policy.kind == "ConstraintTemplate" else ():
+        if one.api_group == CONSTRAINTS and one.kind.lower() == policy.name:
+            add(("named", one.name), READ)
 
 
 def _webhook(policy: Resource) -> str:

@@ -9,6 +9,8 @@ from app.core.objects.normalise import amount_of
 
 Grant = tuple[str, str, str]  # api group, resource (or URL), verb
 _ROLES = frozenset({"Role", "ClusterRole"})
+CONSTRAINTS = "constraints.gatekeeper.sh"
+"""https://open-policy-agent.github.io/gatekeeper/website/docs/howto"""
 _VOLUMES = frozenset({"PersistentVolumeClaim", "PersistentVolume"})
 _BINDINGS = frozenset({"RoleBinding", "ClusterRoleBinding"})
 
@@ -43,6 +45,36 @@ def only_allows_more(change: Change) -> bool:
     if change.resource.kind == "NetworkPolicy":
         return change.verb is Verb.UPDATE and bool(change.diffs) and all(_opens(diff) for diff in change.diffs)
     return False
+
+
+def accepts_more(change: Change) -> bool:
+    """Whether a definition only gets fields that may be left out, or one of Gatekeeper's constraints only leaves out
+    more namespaces: what was taken before is taken."""
+    if change.diff_source is not DiffSource.STATES or change.verb is not Verb.UPDATE or not change.diffs:
+        return False
+    if change.resource.kind == "CustomResourceDefinition":
+        return all(map(_is_optional, change.diffs))
+    return change.resource.api_group == CONSTRAINTS and all(map(_leaves_out_more, change.diffs))
+
+
+def _is_optional(diff: FieldDiff) -> bool:
+    """Whether it is a new property of a schema, with nothing that is set by itself
+    (https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#defaulting)."""
+    if diff.path[:1] == ("metadata",):
+        return True
+    return diff.op == "add" and diff.path[-2:-1] == ("properties",) and not _has_key(diff.new, "default")
+
+
+def _leaves_out_more(diff: FieldDiff) -> bool:
+    if diff.path[:1] == ("metadata",):
+        return True
+    return diff.path[:3] == ("spec", "match", "excludedNamespaces") and (diff.op == "add" or _only_adds(diff))
+
+
+def _has_key(value: Json, key: str) -> bool:
+    if isinstance(value, dict):
+        return key in value or any(_has_key(inner, key) for inner in value.values())
+    return isinstance(value, list) and any(_has_key(inner, key) for inner in value)
 
 
 def loosens(change: Change) -> bool:

@@ -43,6 +43,7 @@ from app.core.edges.served import ASKED
 from app.core.entities import NODES, POD_MAKING, WORKLOADS, Entity, pods_in
 from app.core.model import Change, Outcome, Verb
 from app.core.objects.brought import quoted
+from app.core.objects.grants import accepts_more
 from app.core.objects.revisions import lacks
 from app.core.objects.taints import is_other_taint
 from app.core.ranking.candidates import Candidate
@@ -191,9 +192,10 @@ def is_about_place(candidate: Candidate, signal: Signal) -> bool:
 
 
 def _is_other(candidate: Candidate, signal: Signal) -> bool:
-    """Whether a quota was edited in something else than messages name, or other taints."""
+    """Whether a quota was edited in something else than messages name, other taints, or what only takes more since."""
     reason = "" if candidate.set_off else signal.facts.get("reason", "")
-    return is_other_quota(candidate.change, signal.text) or is_other_taint(candidate.change, reason, signal.text)
+    is_elsewhere = is_other_quota(candidate.change, signal.text) or accepts_more(candidate.change)
+    return is_elsewhere or is_other_taint(candidate.change, reason, signal.text)
 
 
 def _is_same_drain(candidate: Candidate, signal: Signal) -> bool:

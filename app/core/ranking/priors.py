@@ -14,7 +14,7 @@ from app.core.entities import WORKLOADS
 from app.core.findings import Evidence
 from app.core.model import Change, FieldDiff, Path, Verb
 from app.core.objects.actors import acts_by_itself, service_account
-from app.core.objects.grants import only_allows_more
+from app.core.objects.grants import accepts_more, only_allows_more
 from app.core.objects.values import is_for_another, is_major, is_rebuilt
 from app.core.ranking.case import Case, Facts, say
 from app.core.ranking.scoped import is_untied
@@ -149,7 +149,8 @@ def risk(_case: Case, facts: Facts) -> Evidence | None:
     if renewed and not _speaks_of_certificates(facts):
         return say("kind of change", RENEWED, "A program renewed a certificate, and nobody complains of one.")
     if kind in ADMISSION | CLUSTER_ACCESS | {"Role", "RoleBinding", "NetworkPolicy", "ResourceQuota", "LimitRange"}:
-        if only_allows_more(change) and all(match.via[0] != "gained" for match in facts.matches):
+        gains = any(match.via[0] == "gained" for match in facts.matches)
+        if accepts_more(change) or (only_allows_more(change) and not gains):
             return say("kind of change", ALLOWS, "It only allows more than before.")
         return say("kind of change", LIMITS, f"It changes what others may do ({kind}).")
     if change.verb is Verb.DELETE and kind not in WORKLOADS and not facts.candidate.fleeting:

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.core.model import FieldDiff, Json, Path, Verb
-from app.core.objects.grants import loosens, only_allows_more
+from app.core.objects.grants import CONSTRAINTS, accepts_more, loosens, only_allows_more
 from tests.core.factories import a_change, a_resource
 
 
@@ -55,6 +55,37 @@ def test_a_policy_only_allows_more_where_it_names_one_more(path: Path, op: str, 
     policy = a_change(a_resource("NetworkPolicy", "web", "shop"), path=path, old=None, new=PEER)
     policy = replace(policy, diffs=(FieldDiff(path, op, None, PEER),))
     assert only_allows_more(policy) is more
+
+
+SCHEMA: Path = ("spec", "versions", (("name", "v1"),), "schema", "openAPIV3Schema", "properties", "spec", "properties")
+DEFAULTS: Json = {"type": "object", "properties": {"size": {"type": "integer", "default": 3}}}
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "more"),
+    [
+        ((*SCHEMA, "logFile"), None, {"type": "string"}, True),
+        ((*SCHEMA, "log"), None, DEFAULTS, False),  # which is written into what is there
+        ((*SCHEMA, "size", "maximum"), None, 3, False),
+        ((*SCHEMA[:-1], "required"), None, ["size"], False),
+        ((*SCHEMA, "logFile"), {"type": "string"}, None, False),
+    ],
+)
+def test_a_definition_takes_more_with_a_field_that_may_be_left_out(
+    path: Path, old: Json, new: Json, more: bool
+) -> None:
+    definition = a_change(a_resource("CustomResourceDefinition", "backups.ops.example", None), path=path)
+    op = "add" if old is None else "remove" if new is None else "replace"
+    assert accepts_more(replace(definition, diffs=(FieldDiff(path, op, old, new),))) is more
+
+
+@pytest.mark.parametrize(("new", "more"), [(["kube-system", "ml"], True), (["ml"], False)])
+def test_a_constraint_takes_more_where_it_leaves_out_more_namespaces(new: Json, more: bool) -> None:
+    constraint = replace(a_resource("K8sLimits", "limits", None), api_group=CONSTRAINTS)
+    left_out: Path = ("spec", "match", "excludedNamespaces")
+    assert accepts_more(a_change(constraint, path=left_out, old=["kube-system"], new=new)) is more
+    parameters: Path = ("spec", "parameters", "memory")
+    assert not accepts_more(a_change(constraint, path=parameters, old="8Gi", new="4Gi"))
 
 
 def test_rules_that_are_written_anew_with_one_more_only_allow_more() -> None:
