@@ -70,7 +70,6 @@ KNOWN = {
     "flows-that-are-done-are-kept-for-good": "that nobody takes away any more what is done is not seen",
     "translations-not-paid-for-as-a-card-had-run-out": "that an account is not paid for is not understood",
     "selector-that-cannot-be-changed-applied-again": "which of a controller's pods calls more is not looked at",
-    "canary-of-prices-beside-another-level-of-logs": "what is new, and well at first, is held to be well",
     "path-rewritten-at-the-edge-after-a-release": "that an API knows no such path is not understood",
     "role-of-the-attacher-cut-in-an-upgrade-of-a-chart": "the rollout that meets it is nearer",
     "operator-writes-what-its-servers-do-not-read-yet": "what an operator writes for its servers is not told",

@@ -40,7 +40,7 @@ from app.core.edges.mechanism import (
 )
 from app.core.edges.references import is_custom
 from app.core.edges.served import ASKED
-from app.core.entities import NODES, POD_MAKING, WORKLOADS, Entity, pods_in
+from app.core.entities import NODES, POD_MAKING, WORKLOADS, Entity, pods_in, workload
 from app.core.model import Change, Outcome, Verb
 from app.core.objects.brought import quoted
 from app.core.objects.grants import accepts_more
@@ -159,11 +159,12 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
         return UNLIKELY if was_well else worked * _common(candidate, signal)
     reason, refused = signal.facts.get("reason", ""), signal.facts.get("refused", "")
     # What was made and was well has nothing in it that differs from when it was well; of an update that says little of
-    # what it does for others.
+    # what it does for others. What is new may meet later what it was not made for.
     made = candidate.change.verb is Verb.CREATE or (reason in BEFORE_RUNNING and via[:1] != ("agent",))
     elsewhere = via[:1] in (*BY_CALLING, ("takes",), ("churn",), ("scheduling",)) or is_about_place(candidate, signal)
+    itself = via == workload(candidate.change.resource.namespace, candidate.change.resource.name)
     if made and not elsewhere and _was_well(candidate, signal):
-        return UNLIKELY
+        return SUFFERS if itself and candidate.change.verb is Verb.CREATE else UNLIKELY
     is_new = not (only_restarts(candidate.change) or by_schedule(candidate.change))
     if not is_new and reason not in FULL and via[:1] == ("workload",):
         return UNLIKELY
