@@ -12,7 +12,7 @@ from app.core.entities import WORKLOADS
 from app.core.model import Change
 
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
-_PORTS = frozenset({"containerPort", "port", "name"})
+_KEYS = frozenset({"containerPort", "port", "name"})
 
 Port = int | str
 """By number or by name: https://kubernetes.io/docs/concepts/services-networking/service/#field-spec-ports ."""
@@ -47,7 +47,8 @@ def _sends_elsewhere(change: Change, top: Topology) -> str:
         if served and one.kind in WORKLOADS and (one.namespace or "", one.name) in served
     ]
     for diff in moved:
-        if told and all(diff.old in ports and diff.new not in ports for ports in told):
+        is_told = bool(told) and _is_port(diff.old) and _is_port(diff.new)
+        if is_told and all(diff.old in ports and diff.new not in ports for ports in told):
             return _said(change.resource.name, diff.new)
     return ""
 
@@ -56,30 +57,41 @@ def _said(service: str, port: object) -> str:
     return f"No container behind Service {service} says to listen at {port}"
 
 
-def _targets(service: State) -> Iterator[Any]:
-    for port in part(service, "spec", "ports") or ():
-        if isinstance(port, dict):
-            yield port.get("targetPort", port.get("port"))
+def _targets(service: State) -> Iterator[Port]:
+    for port in _all(part(service, "spec", "ports")):
+        yield from _ports(port.get("targetPort", port.get("port")))
 
 
 def _listens(workload: State) -> set[Port]:
     """The ports of the containers, and those at which they are probed."""
     found = set[Port]()
-    for container in part(pod_template(workload) or {}, "spec", "containers") or ():
-        for port in part(container, "ports") or ():
-            found |= {told for told in (part(port, "containerPort"), part(port, "name")) if told is not None}
+    for container in _all(part(pod_template(workload) or {}, "spec", "containers")):
+        for port in _all(container.get("ports")):
+            found.update(_ports(port.get("containerPort"), port.get("name")))
         for probe in _PROBES:
-            asked = (part(container, probe, how, "port") for how in ("httpGet", "tcpSocket", "grpc"))
-            found |= {told for told in asked if isinstance(told, (int, str))}
+            found.update(_ports(*(part(container, probe, how, "port") for how in ("httpGet", "tcpSocket", "grpc"))))
     return found
 
 
-def _taken(change: Change) -> Iterator[Any]:
+def _taken(change: Change) -> Iterator[Port]:
     """What was a port of a container before an edit."""
     for diff in change.diffs:
         if "containers" not in diff.path:
             continue
-        if diff.path[-1] in _PORTS:
-            yield diff.old
+        if diff.path[-1] in _KEYS:
+            yield from _ports(diff.old)
         elif isinstance(diff.old, dict):
-            yield from (diff.old[key] for key in _PORTS & diff.old.keys())
+            yield from _ports(*(diff.old[key] for key in _KEYS & diff.old.keys()))
+
+
+def _all(value: Any) -> list[State]:
+    """The objects of a list of an untyped object."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _ports(*values: Any) -> Iterator[Port]:
+    return filter(_is_port, values)
+
+
+def _is_port(value: Any) -> bool:
+    return isinstance(value, (int, str))

@@ -120,7 +120,8 @@ def _by_pod(since: Calls, failure: Failure) -> dict[Named, float]:
         made[account[0], key.pod] += count
         failed[account[0], key.pod] += count if key.code == code else 0
     often = {pod: failed[pod] / count for pod, count in made.items() if count >= ENOUGH and failed[pod]}
-    return {pod: share / sum(often.values()) for pod, share in often.items()}
+    total = sum(often.values())
+    return {pod: share / total for pod, share in often.items()}
 
 
 def _there(

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
 from msgspec.structs import replace
 
 from app.core.edges.indexing import topology
 from app.core.edges.ports import missed
 from app.core.model import Change, FieldDiff, ObjectState
 from tests.core.company import ranked, rules
+from tests.core.edges.test_any_shape import ANYTHING
 from tests.core.factories import a_change, a_resource, a_state, after, an_alert, an_incident
 
 APP, SERVICE = a_resource("Deployment", "web"), a_resource("Service", "web")
@@ -78,6 +80,13 @@ def test_a_service_that_names_no_target_sends_to_its_own_port() -> None:
 
 def test_an_edit_of_something_else_misses_nothing() -> None:
     assert missed(a_change(APP, at=after(-15)), topology([the_app(BY_NUMBER), the_service(8081)])) == ""
+
+
+@given(ANYTHING, ANYTHING)
+def test_what_an_edit_holds_may_be_anything(old: Any, new: Any) -> None:
+    top = topology([the_app(BY_NUMBER), the_service(8081)])
+    edits = [sent(old, new), *(a_change(APP, path=path, old=old, new=new) for path in (PORT, PORT[:-1]))]
+    assert {missed(edit, top) for edit in edits} <= {"", MISSED.format(new), MISSED.format(8081)}
 
 
 def test_it_is_evidence_by_itself() -> None:
