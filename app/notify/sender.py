@@ -24,7 +24,7 @@ from app.core.routes import NO_ROUTES, Routes, incident_places
 from app.core.targets import is_target
 from app.notify import events, message, notice
 from app.notify.message import Told
-from app.notify.slack import GONE, BusyError, Message, RefusedError, Slack, UnansweredError
+from app.notify.slack import GONE, OF_THE_PLACE, BusyError, Message, RefusedError, Slack, UnansweredError
 from app.notify.targets import OVER, Targets
 from app.notify.teller import Teller
 from app.store import incidents, notices, outbox, undoing
@@ -190,6 +190,8 @@ class Sender:
             shows = replace(shows, version="", made="")
         async with self.engine.begin() as conn:
             await outbox.sent(conn, due, ts, shown=shows, reply=said, now=self.clock())
+            if not is_target(due.channel):
+                await outbox.take_up(conn, due.channel, OF_THE_PLACE, now=self.clock())
             await outbox.rest(conn, due.channel, self.clock() + outbox.EACH)
 
     async def _made(self, conn: AsyncConnection, due: Due) -> Rendered | Letter | None:

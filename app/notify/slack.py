@@ -73,6 +73,9 @@ WORDS = {
     "invalid_blocks_format": _OURS,
     "no_text": _OURS,
 }
+OF_THE_PLACE = frozenset(WORDS) - {code for code, words in WORDS.items() if words == _OURS}
+OF_THE_PLACE -= {GONE, "cant_update_message", "edit_window_closed"}
+"""What is refused for where it goes, or for who asks, and not for what it is: it may be taken once anything is."""
 
 
 @dataclass(frozen=True, slots=True)

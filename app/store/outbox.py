@@ -52,6 +52,9 @@ EDIT, LOOK, LOOK_IN_THREAD = "chat.update", "conversations.history", "conversati
 OF_WORKSPACE = frozenset({EDIT, LOOK, LOOK_IN_THREAD})
 """Methods of Slack's that it limits for all channels together, 50 times a minute each (the same page, tier 3). How long
 one rests stands among the channels, by its name."""
+REFUSED_FOR, TAKEN_UP = timedelta(minutes=1), timedelta(days=1)
+"""What was refused for its place is tried again once something is taken there: not sooner, so that what is refused for
+good costs little, and not later: who was not told for a day is not called for it any more."""
 EACH_EDIT, AHEAD = timedelta(seconds=1.5), timedelta(seconds=10)
 """An edit takes so much time of all edits, which may be so far ahead of it: 47 a minute at the most, and those of
 incidents come first."""
@@ -322,6 +325,14 @@ async def say(
 async def seal(conn: AsyncConnection, due: Due, letter: Letter) -> None:
     """Keeps what a target is sent, in the transaction that claims it."""
     await conn.execute(_this(due, body=msgspec.json.encode(letter).decode()))
+
+
+async def take_up(conn: AsyncConnection, channel: str, codes: Collection[str], *, now: datetime) -> None:
+    """What was given up of incidents in a channel, for one of these codes, is due again."""
+    refused = _m.error.regexp_match(rf"\((?:{'|'.join(sorted(codes))})\)$")
+    lately = _m.not_before.between(now - TAKEN_UP, now - REFUSED_FOR)
+    again = update(_messages).where(_m.channel == channel, _m.incident_id.is_not(None), _m.error != "", refused, lately)
+    await conn.execute(again.values(error="", attempts=0, not_before=now))
 
 
 async def turn_off(conn: AsyncConnection, target: str, why: str) -> None:

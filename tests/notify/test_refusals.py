@@ -1,4 +1,4 @@
-"""What Slack refuses is told to who can mend it, is not tried again by itself, and is told once it was mended."""
+"""What Slack refuses is told to who can mend it, is not repeated, and is told once it was mended."""
 
 from __future__ import annotations
 
@@ -51,6 +51,32 @@ async def test_a_refusal_is_not_repeated_and_says_what_to_do(desk: Desk, code: s
     assert len(desk.slack.messages) == 1
     assert await desk.failed() == []
     assert desk.slack.asked == ["chat.postMessage"] * 2, "what was refused is not there: nothing is looked for"
+
+
+@pytest.mark.parametrize(("code", "again"), [("not_in_channel", True), ("invalid_blocks", False)])
+async def test_what_was_refused_for_its_place_is_told_once_anything_is_taken_there(
+    desk: Desk, code: str, *, again: bool
+) -> None:
+    """As where the app was invited again: nobody has to press a button for what was missed."""
+    desk.slack.faults.append(code)
+    await desk.save(world.incident(), world.ranking())
+    await desk.send(90)
+    assert len(await desk.failed()) == 1
+    await desk.save(replace(world.incident(), id="a" * 12, started_at=desk.clock()), world.ranking())
+    await desk.send(10)
+    assert len(desk.slack.messages) == 1 + again
+    assert len(await desk.failed()) == 1 - again
+
+
+async def test_what_was_refused_a_day_ago_waits_for_somebody_who_wants_it(desk: Desk) -> None:
+    desk.slack.faults.append("not_in_channel")
+    await desk.save(world.incident(), world.ranking())
+    await desk.send(5)
+    desk.clock.forward(1.1 * outbox.TAKEN_UP.total_seconds())
+    await desk.save(replace(world.incident(), id="a" * 12, started_at=desk.clock()), world.ranking())
+    await desk.send(10)
+    assert len(desk.slack.messages) == 1
+    assert len(await desk.failed()) == 1
 
 
 async def test_an_edit_in_an_archived_channel_is_made_once_that_is_none_any_more(desk: Desk) -> None:
