@@ -14,6 +14,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
+from sqlalchemy.dialects.postgresql import JSONB
 
 from app.failures import Exit
 from app.store import codec, embedded, slack_tables, tables
@@ -206,3 +207,32 @@ def test_audit_ids_are_the_same_before_and_after_they_are_packed(server: embedde
             stored = migrating.scalars(text("SELECT audit_id FROM changes ORDER BY version_key")).all()
             assert [codec.unpacked_id(one) if isinstance(one, bytes) else one for one in stored] == ids
             assert all(isinstance(one, bytes if revision == "head" else str) for one in stored)
+
+
+def test_what_is_not_known_is_null_and_no_value_of_json() -> None:
+    """``coalesce`` and ``IS NULL`` tell the two apart."""
+    columns = [one for table in metadata.tables.values() for one in table.columns]
+    documents = {one: one.type.none_as_null for one in columns if isinstance(one.type, JSONB)}
+    assert any(documents.values())
+    assert [str(one) for one, is_null in documents.items() if is_null != one.nullable] == []
+
+
+def test_values_of_json_that_stand_for_nothing_become_null(server: embedded.Server) -> None:
+    with psycopg.connect(server.dsn, autocommit=True) as conn:
+        conn.execute("CREATE DATABASE nulls")
+    with connect(dsn_of(server, "nulls")) as migrating, migrating.begin():
+        command.upgrade(config(migrating), "20261128_1100")
+        migrating.execute(
+            text("CREATE TABLE symptoms_all PARTITION OF symptoms FOR VALUES FROM (MINVALUE) TO (MAXVALUE)")
+        )
+        migrating.execute(
+            text(
+                "INSERT INTO symptoms (cluster_id, at, fingerprint, source, reason, resource, workload, namespace_id,"
+                " message, severity, count, labels)"
+                " SELECT 1, now(), n, 'event', '', CAST(r AS jsonb), CAST(w AS jsonb), 0, '', '', 1, '[]'"
+                " FROM (VALUES (1, '[1]', 'null'), (2, 'null', '[2]'), (3, '[3]', '[4]')) AS told (n, r, w)"
+            )
+        )
+        command.upgrade(config(migrating), "head")
+        told = migrating.execute(text("SELECT resource, workload FROM symptoms ORDER BY fingerprint")).all()
+        assert [tuple(row) for row in told] == [([1], None), (None, [2]), ([3], [4])]

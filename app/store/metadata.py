@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sqlalchemy import DateTime, MetaData
+from sqlalchemy.dialects.postgresql import JSONB
 
 metadata = MetaData(
     naming_convention={
@@ -14,3 +15,5 @@ metadata = MetaData(
     }
 )
 at = DateTime(timezone=True)
+MAYBE_JSONB = JSONB(none_as_null=True)
+"""Of a column that may be NULL. JSONB itself writes None as the JSON value null, which to ``coalesce`` is something."""

@@ -175,7 +175,7 @@ _COVERED = {
     (
         "incidents",
         "onset",
-    ): f"CASE WHEN {_whole()} OR jsonb_typeof(t.onset) = 'null' THEN t.onset ELSE t.onset || {_FOUND_IN} END",
+    ): f"CASE WHEN {_whole()} THEN t.onset ELSE t.onset || {_FOUND_IN} END",
     ("rankings", "payload"): f"CASE WHEN {_whole()} THEN {_NEAR} ELSE {_RANKING} END",
     ("collectors", "watching"): f"CASE WHEN {_whole()} THEN t.watching ELSE t.watching - 'remarks' END",
 }

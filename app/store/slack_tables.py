@@ -18,9 +18,9 @@ from sqlalchemy import (
     UniqueConstraint,
     text,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+from sqlalchemy.dialects.postgresql import ARRAY
 
-from app.store.metadata import at, metadata
+from app.store.metadata import MAYBE_JSONB, at, metadata
 from app.store.tables import incidents
 
 __all__ = ["channels", "messages", "metadata", "muted", "noticed", "notices", "routed"]
@@ -95,7 +95,7 @@ messages = Table(  # store/outbox.py: the message of an incident or a notice, an
     Column("channel", Text, ForeignKey(channels.c.id), nullable=False),
     Column("ts", Text),  # Slack's name for it; NULL: not posted yet, as far as is known
     Column("body", Text, nullable=False),  # a reply's text, or the outbox.Letter to a target; else it is made anew
-    Column("shown", JSONB),  # outbox.Shown
+    Column("shown", MAYBE_JSONB),  # outbox.Shown
     Column("trying_since", at),  # it may have been posted since then: nobody answered
     Column("attempts", Integer, nullable=False),  # that failed in a row
     Column("not_before", at, nullable=False),

@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
-from app.store.metadata import at, metadata
+from app.store.metadata import MAYBE_JSONB, at, metadata
 
 clusters = Table(
     "clusters",
@@ -143,8 +143,8 @@ symptoms = Table(
     Column("fingerprint", Text, primary_key=True),
     Column("source", Text, nullable=False),
     Column("reason", Text, nullable=False),
-    Column("resource", JSONB),  # [api_group, kind, namespace, name]
-    Column("workload", JSONB),
+    Column("resource", MAYBE_JSONB),  # [api_group, kind, namespace, name]
+    Column("workload", MAYBE_JSONB),
     Column("namespace_id", Integer, nullable=False),
     Column("message", Text, nullable=False),
     Column("severity", Text, nullable=False),
@@ -278,7 +278,7 @@ incidents = Table(
     Column("severity", Text, nullable=False),
     Column("started_at", at, nullable=False),
     Column("resolved_at", at),
-    Column("onset", JSONB),  # {at, low, high, found_in}
+    Column("onset", MAYBE_JSONB),  # {at, low, high, found_in}
     Column("scope", JSONB, nullable=False),
     Column("alerts", JSONB, nullable=False),  # the alerts as symptoms, whole
     Column("ranked_at", at),  # as of when
