@@ -6,6 +6,7 @@ import json
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -72,6 +73,25 @@ async def test_what_was_merged_counts_once_with_what_was_said_of_its_parts(conn:
         (LEADS.change.id, Opinion.IT),
         (other, Opinion.NOT_IT),
     ]
+
+
+async def test_the_newest_incidents_are_judged_whole_however_often_each_was_ranked(
+    conn: AsyncConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has one row where its first ranking is its newest, else two."""
+    monkeypatch.setattr(verdicts, "MOST_JUDGED", 2)
+    await record(conn, world.batch())
+    ids = [f"0000000001a{n}" for n in range(3)]
+    for n, incident_id in enumerate(ids):
+        started = INCIDENT.started_at + timedelta(days=30, minutes=-n)
+        await incidents.save_incident(conn, replace(INCIDENT, id=incident_id, started_at=started))
+        for minutes in range(min(n + 1, 3)):
+            ranked = RANKING.ranked_at + timedelta(minutes=minutes)
+            await incidents.save_ranking(conn, replace(RANKING, incident_id=incident_id, ranked_at=ranked))
+        await verdicts.say(conn, incident_id, Verdict(LEADS.change.id, Opinion.IT, "alice", RANKING.ranked_at))
+    judged = await verdicts.read_judged(conn)
+    assert [one.incident_id for one in judged] == ids[:2]
+    assert [one.newest.ranked_at - one.first.ranked_at for one in judged] == [timedelta(0), timedelta(minutes=1)]
 
 
 async def test_an_incident_of_which_only_what_it_was_not_is_known_is_told_as_left_out(database: Database) -> None:

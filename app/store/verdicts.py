@@ -70,8 +70,11 @@ async def read_judged(conn: AsyncConnection) -> list[Judged]:
     said_of = select(whole, *_table.c).join(part, part.c.id == _table.c.incident_id).subquery("said_of")
     ends = (
         select(r.incident_id, func.min(r.at).label("first"), func.max(r.at).label("newest"))
+        .join(tables.incidents, i.id == r.incident_id)
         .where(r.incident_id.in_(select(said_of.c.whole)))
-        .group_by(r.incident_id)
+        .group_by(r.incident_id, i.started_at)
+        .order_by(i.started_at.desc(), r.incident_id)
+        .limit(MOST_JUDGED)
         .subquery()
     )
     found = await conn.execute(
@@ -79,7 +82,6 @@ async def read_judged(conn: AsyncConnection) -> list[Judged]:
         .join(ends, ends.c.incident_id == i.id)
         .join(tables.rankings, (r.incident_id == i.id) & ((r.at == ends.c.first) | (r.at == ends.c.newest)))
         .order_by(i.started_at.desc(), i.id, r.at)
-        .limit(2 * MOST_JUDGED)
     )
     rankings: dict[tuple[str, str], list[Ranking]] = {}
     for row in found:
