@@ -195,14 +195,19 @@ async def list_incidents(
     *,
     cluster: str | None = None,
     status: str | None = None,
+    namespace: str | None = None,
     before: tuple[datetime, str] | None = None,
     limit: int = 100,
 ) -> list[Incident]:
-    """Incidents, newest first. ``before`` is the (started_at, id) of the last one already seen.
+    """Incidents, newest first; those about a ``namespace``, where one is named. ``before`` is the (started_at, id) of
+    the last one already seen.
 
     Without ``status`` those that were merged into others, and those that are only suspected, are left out.
     """
-    return [_incident(row) for row in await conn.execute(_newest(cluster, status, before, limit=limit))]
+    query = _newest(cluster, status, before, limit=limit)
+    if namespace is not None:
+        query = query.where(incidents.c.scope["namespaces"].has_key(namespace))
+    return [_incident(row) for row in await conn.execute(query)]
 
 
 def _newest(cluster: str | None, status: str | None, before: tuple[datetime, str] | None, *, limit: int) -> Select[Any]:

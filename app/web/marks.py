@@ -67,15 +67,14 @@ async def list_annotations(request: Request, asked: Annotated[AnnotationsAsked, 
 async def _incidents(conn: AsyncConnection, asked: AnnotationsAsked, *, until: datetime) -> list[Incident]:
     """Those that went on in the window, the newest ``limit``; without a beginning, the newest."""
     if asked.from_at is None:
-        found = await incidents.list_incidents(conn, cluster=asked.cluster, limit=asked.limit)
-    else:
-        during = await incidents.list_during(conn, asked.cluster, start=asked.from_at, end=until)
-        found = during[-asked.limit :]
-    return [
+        return await incidents.list_incidents(conn, cluster=asked.cluster, namespace=asked.namespace, limit=asked.limit)
+    during = await incidents.list_during(conn, asked.cluster, start=asked.from_at, end=until)
+    found = [
         one
-        for one in found
+        for one in during
         if one.status in ("open", "resolved") and (asked.namespace is None or asked.namespace in one.scope.namespaces)
     ]
+    return found[-asked.limit :]
 
 
 def of_change(change: Change, url: str) -> shapes.Annotation:

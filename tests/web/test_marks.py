@@ -148,3 +148,24 @@ async def test_each_address_and_column_of_the_manual_is_there(site: Site) -> Non
                 for step in column.split("."):
                     assert step in found, f"{url}: {column}"
                     found = found[step]
+
+
+async def test_incidents_of_other_namespaces_take_no_place_of_those_that_are_asked_for(
+    site: Site, database: Database
+) -> None:
+    scope = replace(world.incident().scope, namespaces=("ledger",))
+    first = replace(world.incident(), id="1" * 12, scope=scope, title="Of the ledger")
+    later = world.incident().started_at + timedelta(seconds=1)
+    others = [
+        replace(world.incident(), id=f"{n:012x}", started_at=later, status=status, title=f"Other {n}")
+        for n, status in enumerate(("open", "suspected"), 2)
+    ]
+    async with database.write.begin() as conn:
+        for one in (first, *others):
+            await incidents.save_incident(conn, one)
+    window = {"from": world.START.isoformat(), "to": world.END.isoformat()}
+    for times in ({}, window):
+        asked_for = await asked(site, cluster=world.CLUSTER, namespace="ledger", limit="1", **times)
+        assert [one["title"] for one in asked_for if one["tags"].startswith("incident")] == ["Of the ledger"]
+    newest = await asked(site, cluster=world.CLUSTER, limit="1", **window)
+    assert [one["title"] for one in newest if one["tags"].startswith("incident")] == ["Other 2"]
