@@ -297,9 +297,9 @@ async def sent(conn: AsyncConnection, due: Due, ts: str, *, shown: Shown, reply:
     await conn.execute(_this(due, **done))
     if due.notice_id is not None and not due.part and shown.version:
         notices = slack_tables.notices
-        done_with = update(notices).where(notices.c.id == due.notice_id)
-        if is_target(due.channel) and due.ts is None:  # a letter may be of what was so long ago
-            done_with = done_with.where(notices.c.wanted == shown.version)
+        # What was wanted when it was claimed is met, but not what a look found meanwhile; a letter may be of long ago.
+        met = [shown.version] if is_target(due.channel) and due.ts is None else [shown.version, due.version]
+        done_with = update(notices).where(notices.c.id == due.notice_id, notices.c.wanted.in_(met))
         await conn.execute(done_with.values(wanted=""))
     if reply:
         await say(conn, due.channel, reply, incident_id=due.incident_id, notice_id=due.notice_id, now=now)

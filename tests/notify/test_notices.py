@@ -16,7 +16,7 @@ from app.core.routes import Quiet, Route, Routes
 from app.notify.asking import asked
 from app.notify.mutes import Mutes
 from app.notify.sender import Sender
-from app.notify.slack import slack
+from app.notify.slack import Message, Slack, slack
 from app.store import notices, outbox
 from app.store.database import Database
 from app.store.record import record
@@ -151,6 +151,38 @@ async def test_a_failure_is_said_in_the_thread_with_how_to_undo_it(room: Room) -
     assert "kubectl rollout undo" in room.shows(message)
     (said,) = room.slack.thread(message["ts"])
     assert said["text"] == "Failed after 10 min: ProgressDeadlineExceeded."
+
+
+async def test_how_a_rollout_ends_while_its_message_is_being_edited_is_told(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is found by its last look: what is sent then is of before."""
+    change = room.change("checkout-api", diffs=world.CULPRIT.diffs)
+    await room.happens(change, rollouts=(rolling(change, updated=0),))
+    await room.passes()
+    for _ in range(16):
+        room.clock.forward(60)
+        await room.passes(1)
+    edit, looked = Slack.edit, False
+
+    async def slow(self: Slack, due: outbox.Due, what: Message) -> None:
+        nonlocal looked
+        await edit(self, due, what)
+        if not looked:
+            looked = True
+            failed = rolling(change, updated=2, outcome=Outcome.FAILED, ended_at=change.at + timedelta(minutes=17))
+            await room.happens(rollouts=(replace(failed, reason="it is stuck"),))
+            room.clock.forward(60)
+            await room.sender.find()
+
+    monkeypatch.setattr(Slack, "edit", slow)
+    await room.happens(rollouts=(rolling(change, updated=2),))
+    room.clock.forward(60)
+    await room.passes(10)
+    assert looked
+    (message,) = room.messages
+    assert message["text"].startswith("🔴")
+    assert [said["text"] for said in room.slack.thread(message["ts"])] == ["Failed after 17 min: it is stuck."]
 
 
 async def test_who_did_it_is_added_once_it_is_known(room: Room) -> None:
