@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 import msgspec
-from sqlalchemy import CTE, Row, Select, Text, bindparam, func, literal_column, select
+from sqlalchemy import CTE, Row, Select, Text, bindparam, func, literal_column, select, true
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.clusters import alerts_alone
@@ -20,6 +20,8 @@ from app.store.collectors import Standing
 from app.store.reach import ALERTS, TELL_OF_CHANGES
 from app.store.tables import changes, clusters, collectors, gaps, kinds, recorded
 
+MOST_GAPS = 100
+"""The latest gaps that an answer names."""
 MOST_NAMED = 20
 """Clusters that are named to who asked for another."""
 
@@ -110,35 +112,41 @@ def followed(mine: CTE) -> Select[Any]:
     )
 
 
-def blind(mine: CTE, *, since: bool, until: bool) -> Select[Any]:
-    """The latest gaps; those that touch the window, where it has these ends."""
-    query = (
-        select(mine.c.name.label("cluster"), gaps.c.kind, gaps.c.from_at, gaps.c.to_at, gaps.c.why)
-        .join(mine, mine.c.id == gaps.c.cluster_id)
-        .order_by(gaps.c.from_at.desc())
-        .limit(100)
-    )
+def blind(mine: CTE, *, since: bool, until: bool, each: bool = False) -> Select[Any]:
+    """The latest gaps, or the latest of ``each`` cluster; those that touch the window, where it has these ends."""
+    g = gaps.c
+    newest = select(g.kind, g.from_at, g.to_at, g.why).where(g.cluster_id == mine.c.id)
     if since:
-        query = query.where(gaps.c.to_at > FROM_AT)
-    return query.where(gaps.c.from_at < TO_AT) if until else query
+        newest = newest.where(g.to_at > FROM_AT)
+    if until:
+        newest = newest.where(g.from_at < TO_AT)
+    of = newest.order_by(g.from_at.desc(), g.kind).limit(MOST_GAPS).lateral("newest")
+    query = select(mine.c.name.label("cluster"), of).join(of, true())
+    return query if each else query.order_by(of.c.from_at.desc(), mine.c.name, of.c.kind).limit(MOST_GAPS)
 
 
 @cache
-def _how_far(*, named: bool, since: bool, until: bool) -> Select[Any]:
+def _how_far(*, named: bool, since: bool, until: bool, each: bool) -> Select[Any]:
     mine = mine_of(named=named)
     known = select(kinds.c.kind).distinct().order_by(kinds.c.kind)
-    return several(fresh=fresh(mine), blind=blind(mine, since=since, until=until), followed=followed(mine), known=known)
+    latest = blind(mine, since=since, until=until, each=each)
+    return several(fresh=fresh(mine), blind=latest, followed=followed(mine), known=known)
 
 
 async def read_seen(
-    conn: AsyncConnection, cluster: str | None, *, from_at: datetime | None, to_at: datetime | None
+    conn: AsyncConnection,
+    cluster: str | None,
+    *,
+    from_at: datetime | None,
+    to_at: datetime | None,
+    each: bool = False,
 ) -> Seen:
     """Freshness, gaps that touch [from_at, to_at) (None leaves a side open), known kinds. One query.
 
-    Raises UnknownClusterError.
+    The gaps are the latest MOST_GAPS, or those of ``each`` cluster. Raises UnknownClusterError.
     """
     values = {"cluster": cluster, "from_at": from_at, "to_at": to_at}
-    query = _how_far(named=cluster is not None, since=from_at is not None, until=to_at is not None)
+    query = _how_far(named=cluster is not None, since=from_at is not None, until=to_at is not None, each=each)
     row = (await conn.execute(query, {name: one for name, one in values.items() if one is not None})).one()
     seen = seen_of(row, from_at, to_at)
     if cluster is not None and not seen.freshness:

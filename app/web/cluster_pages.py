@@ -67,7 +67,7 @@ async def list_clusters(request: Request) -> HTMLResponse:
     """Every cluster, with the gaps of a week."""
     now: datetime = deps_of(request).clock()
     async with reading(request) as conn:
-        seen = await read_seen(conn, None, from_at=now - GAPS_OF, to_at=None)
+        seen = await read_seen(conn, None, from_at=now - GAPS_OF, to_at=None, each=True)
     around = {"most_gaps": MOST_GAPS, "may_manage": has(request, Role.ADMIN), "seen": seen, "now": now}
     return templates.page("clusters.html", cards=cards(seen), **around)
 

@@ -10,9 +10,11 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import text
 
+from app.core.model import Batch, Gap
 from app.core.watching import Unseen, Watching
-from app.store import codes, collectors
+from app.store import codes, collectors, seen
 from app.store.collectors import Standing
+from app.store.record import record
 from tests.web import world
 from tests.web.conftest import Site, deps, site
 
@@ -105,3 +107,16 @@ async def test_the_demo_is_one_click_away_for_who_may_write(site: Site) -> None:
         site.app.state.deps = made
     assert (answer.status_code, answer.headers["location"]) == (303, "/incidents/1f3a9c0b7d21")
     assert refused.status_code == 403
+
+
+async def test_gaps_of_one_cluster_hide_none_of_another(site: Site) -> None:
+    quiet, noisy = (f"{word}-{uuid4().hex[:8]}" for word in ("quiet", "noisy"))
+    ago = [NOW - timedelta(minutes=n) for n in range(2 * seen.MOST_GAPS)]
+    async with site.database.write.begin() as conn:
+        at = NOW - timedelta(days=2)
+        await record(conn, Batch(quiet, gaps=(Gap(quiet, "", at, at + timedelta(hours=1), "the quiet one slept"),)))
+        await record(conn, Batch(noisy, gaps=tuple(Gap(noisy, "Pod", one, one, "it blinked") for one in ago)))
+    async with site.client() as client:
+        page = (await client.get("/clusters")).text
+    assert "the quiet one slept" in page
+    assert "it blinked" in page
