@@ -67,6 +67,7 @@ _IDS = """
 SELECT s.ord, o.id FROM staged_objects s
 JOIN objects o USING (cluster_id, kind_id, namespace_id, name, uid)
 """
+_STANDING = "SELECT id FROM objects WHERE id = ANY(CAST(:ids AS bigint[]))"
 _KNOWN = """o.name, o.uid, o.resource_version, o.seen_at, o.state,
        o.generation, o.owner_kind, o.owner_name, o.deleted_at"""
 _NAMED = f"""
@@ -135,6 +136,7 @@ async def identify(
     """The ids of objects mentioned as (resource, uid, when), in that order. One never seen before is made."""
     cache = codes.codes_of(conn)
     ids = [cache.get(("object", cluster_id, resource, uid)) for resource, uid, _ in mentioned]
+    ids = await _without_retired(conn, [uid for _, uid, _ in mentioned], ids)
     missing = {
         (resource, uid): ObjectState(resource, uid, "", at, None)
         for (resource, uid, at), known in zip(mentioned, ids, strict=True)
@@ -147,6 +149,16 @@ async def identify(
         made[(resource, uid)] if known is None else known
         for (resource, uid, _), known in zip(mentioned, ids, strict=True)
     ]
+
+
+async def _without_retired(conn: AsyncConnection, uids: Sequence[str], ids: Sequence[int | None]) -> list[int | None]:
+    """``ids``, with None for those that retention has deleted since they were remembered: a name may come again long
+    after its object went, where a uid never does."""
+    named = {number for uid, number in zip(uids, ids, strict=True) if number is not None and not uid}
+    if not named:
+        return list(ids)
+    retired = named.difference(await conn.scalars(text(_STANDING), {"ids": list(named)}))
+    return [None if number in retired else number for number in ids]
 
 
 async def _store(

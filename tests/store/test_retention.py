@@ -4,11 +4,15 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import text
 
-from app.store import partitions, retention
+from app.core.model import Batch
+from app.store import partitions, retention, surroundings, timeline
 from app.store.codes import codes_of
 from app.store.database import Database
+from app.store.record import record
+from tests.store.factories import NOON, a_change, a_resource, a_rollout, a_state
 
 NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)  # a Wednesday
 DAY = timedelta(days=1)
@@ -120,3 +124,27 @@ async def test_what_lies_beside_the_logs_goes_with_them(database: Database) -> N
 @pytest.mark.parametrize("name", ["changes", "changes_2026", "clusters_20260101", "changes_20260101_x"])
 def test_only_partitions_of_ours_have_an_end(name: str) -> None:
     assert retention.end_of(name) is None
+
+
+async def test_a_name_that_comes_again_after_its_object_was_forgotten_is_an_object_again(database: Database) -> None:
+    """Also where the process remembers the number that it had; that of another cluster stays."""
+    place = a_resource("comes-again")
+    clusters = {"gone": NOW - 60 * DAY, "stays": None}
+    for name, deleted_at in clusters.items():
+        mine = replace(place, cluster=name)
+        async with database.write.begin() as conn:
+            await record(conn, Batch(name, changes=(a_change("1", resource=mine, uid=""),)))
+        async with database.write.begin() as conn:
+            await record(conn, Batch(name, objects=(a_state(resource=mine, uid="", deleted_at=deleted_at),)))
+    await retention.drop_expired(database.write, AGES, now=NOW)
+    for name in clusters:
+        again = a_change("2", resource=replace(place, cluster=name), uid="", seconds=1)
+        async with database.write.begin() as conn:
+            await record(
+                conn, Batch(name, changes=(again,), rollouts=(replace(a_rollout(), resource=again.resource, uid=""),))
+            )
+        async with database.read.connect() as conn:
+            found = await timeline.list_changes(conn, timeline.ChangeFilter(name), limit=1)
+            rolled = await surroundings.list_rollouts(conn, name, from_at=NOON, to_at=NOON + DAY)
+        assert [one.key for one in found] == [again.key]
+        assert [one.resource for one in rolled] == [again.resource]
