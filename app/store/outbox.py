@@ -417,23 +417,23 @@ async def move(
     now: datetime,
 ) -> None:
     """What was given up of incidents in a channel of Slack's that is not among those ``named`` any more is owed to the
-    one in which such an incident is told by now, as a new message. ``key`` as of try_again."""
+    ones in which such an incident is told by now: as a new message, where it is not told already. ``key`` as of
+    try_again."""
     i, c = tables.incidents.c, tables.clusters.c
     given_up = (
-        select(_m.id, _m.channel, i.id.label("incident_id"), c.name, i.severity, i.scope, i.started_at)
+        select(_m.channel, i.id.label("incident_id"), c.name, i.severity, i.scope, i.started_at)
         .join(tables.incidents, i.id == _m.incident_id)
         .join(tables.clusters, c.id == i.cluster_id)
         .where(_m.error != "", _m.part == 0, _m.channel.regexp_match("^[CG]"), _m.channel.not_in(named), *_named(key))
     )
     for row in (await conn.execute(given_up)).all():
         new = New(row.incident_id, row.name, row.severity, tuple(row.scope.get("namespaces") or ()), row.started_at)
-        for channel in channels_of(new):
-            if not is_target(channel):
-                await name_channel(conn, channel, now=now)
-                said = (_m.incident_id == row.incident_id, _m.channel == row.channel, _m.part > 0)
-                await conn.execute(delete(_messages).where(*said))
-                anew = {"channel": channel, "ts": None, "shown": None, "trying_since": None}
-                await conn.execute(update(_messages).where(_m.id == row.id).values(anew))
+        if channels := [channel for channel in channels_of(new) if not is_target(channel)]:
+            said = (_m.incident_id == row.incident_id, _m.channel == row.channel)
+            await conn.execute(delete(_messages).where(*said))
+        for channel in channels:
+            await name_channel(conn, channel, now=now)
+            await owe(conn, channel, incident_id=row.incident_id, now=now)
 
 
 async def try_again(conn: AsyncConnection, key: str = "", *, now: datetime) -> int:

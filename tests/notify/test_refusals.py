@@ -141,3 +141,29 @@ async def test_an_incident_of_a_channel_that_is_gone_is_told_in_another_once(des
     assert "2nd at first" in str(desk.slack.messages[1]["blocks"])
     assert desk.slack.messages[1]["edits"] == 0
     assert await desk.failed() == []
+
+
+async def test_of_a_channel_that_is_gone_what_is_told_elsewhere_already_is_told_there_once(desk: Desk) -> None:
+    """And in all of the channels that it is for by now."""
+    also, new, moved_on = "C0000000002", "C0000000003", ["C0000000002", "C0000000003"]
+    desk.slack.channels = {CHANNEL, also}
+    incidents = [world.incident(), replace(world.incident(), id="0" * 12, title="Of the other alone")]
+    for incident, channels in zip(incidents, ((CHANNEL, also), (CHANNEL,)), strict=True):
+        await desk.save(incident, replace(world.ranking(), incident_id=incident.id))
+        async with desk.database.write.begin() as conn:
+            for channel in channels:
+                await outbox.name_channel(conn, channel, now=desk.clock())
+                await outbox.owe(conn, channel, incident_id=incident.id, now=desk.clock())
+    await desk.send(6)
+    assert sorted(one["channel"] for one in desk.slack.thread(None)) == [also, CHANNEL, CHANNEL]
+    desk.slack.channels = set(moved_on)
+    for incident in incidents:
+        await desk.save(incident, replace(ranked(SECOND, FIRST, THIRD), incident_id=incident.id))
+    await desk.send(6)
+    assert len(await desk.failed()) == 2
+    async with desk.database.write.begin() as conn:
+        await outbox.move(conn, lambda _: moved_on, named=moved_on, now=desk.clock())
+        await outbox.try_again(conn, now=desk.clock())
+    await desk.send(8)
+    assert sorted(one["channel"] for one in desk.slack.thread(None)) == [also, also, new, new, CHANNEL, CHANNEL]
+    assert await desk.failed() == []
