@@ -10,11 +10,17 @@ from python_multipart.multipart import parse_options_header
 _RANGE = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*+(?:"|\\?\Z))+', re.DOTALL)
 """What stands between two commas, of which those in quotes are none; a quote that is not closed goes to the end."""
 JSON, TEXT, NDJSON = "application/json", "text/plain", "application/x-ndjson"
+INFINITY = "application/json;q=0.9,text/plain"
+"""What Grafana's plugin Infinity sends with each question of its type JSON, and can read JSON alone: by text/plain it
+means JSON of servers that call it that. ApplyAcceptHeader of
+https://github.com/grafana/grafana-infinity-datasource/blob/main/pkg/infinity/headers.go ."""
 
 
 def preferred(accept: str, offered: Sequence[str]) -> str | None:
     """The one of ``offered`` that weighs most, of equals the first; None where none will do. An empty ``accept``, as
-    of who sends no such header, takes anything."""
+    of who sends no such header, takes anything, and INFINITY is JSON."""
+    if accept == INFINITY:
+        accept = JSON
     if not accept.strip():
         return offered[0]
     ranges = list(_ranges(accept))

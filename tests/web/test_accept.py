@@ -26,6 +26,7 @@ ALL = (JSON, TEXT, NDJSON)
         ("*/*, application/json;q=0", TEXT),  # what is named is weighed by its name
         ("application/*;q=0, */*;q=0.1", TEXT),
         ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", JSON),  # a browser
+        ("application/json;q=0.9,text/plain", JSON),  # Grafana's Infinity, which takes no table
         ('text/html;level="1,2", text/plain;q=0.3', TEXT),
         ("text/plain;q=nan, application/x-ndjson;q=0.001", NDJSON),
         ("text/plain;q=2, application/json;q=much", None),
