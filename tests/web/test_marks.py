@@ -16,6 +16,7 @@ from app.store import incidents
 from app.store.database import Database
 from app.store.record import record
 from app.web import marks
+from app.web.accept import INFINITY
 from tests.test_docs import ROOT
 from tests.web import world
 from tests.web.conftest import Site
@@ -82,6 +83,24 @@ async def test_an_incident_that_goes_on_is_marked_however_long_ago_its_alerts_be
     assert datetime.fromisoformat(marked["time_end"]) == world.END
 
 
+async def test_without_a_beginning_no_incident_after_the_end_is_marked(site: Site) -> None:
+    until = world.incident().started_at
+    for to_at, there in ((until, False), (until + timedelta(seconds=1), True)):
+        items = await asked(site, cluster=world.CLUSTER, to=to_at.isoformat())
+        assert any(world.incident().id in one["text"] for one in items) is there
+
+
+async def test_those_that_are_only_suspected_take_no_place_of_others(site: Site, database: Database) -> None:
+    suspected = replace(
+        world.incident(), id="e" * 12, status="suspected", started_at=world.END - timedelta(seconds=1), alerts=()
+    )
+    async with database.write.begin() as conn:
+        await incidents.save_incident(conn, suspected)
+    between = {"from": world.START.isoformat(), "to": world.END.isoformat()}
+    items = await asked(site, cluster=world.CLUSTER, limit="1", **between)
+    assert [world.incident().id in one["text"] for one in items if one["tags"].startswith("incident")] == [True]
+
+
 async def test_what_is_wrong_is_refused(site: Site) -> None:
     async with site.client() as grafana:
         for query in ("from=yesterday", "from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z", "limit=0", "since=1h"):
@@ -123,7 +142,7 @@ async def test_each_question_of_the_dashboard_that_is_shipped_is_answered(site: 
         url = target["url"].replace("${__from:date:iso}", f"{world.START:%Y-%m-%dT%H:%M:%S}.000Z")
         url = url.replace("${__to:date:iso}", f"{world.END:%Y-%m-%dT%H:%M:%S}.000Z")
         async with site.client() as grafana:
-            answer = await grafana.get(url)
+            answer = await grafana.get(url, headers={"Accept": INFINITY})
         assert answer.status_code == 200, answer.text
         (first, *_) = answer.json()[target["root_selector"]]
         for column in target["columns"]:
@@ -141,7 +160,8 @@ async def test_each_address_and_column_of_the_manual_is_there(site: Site) -> Non
         for _, address, columns in tables:
             url = address.strip().strip("`").replace("cluster=prod", f"cluster={world.CLUSTER}")
             url = url.replace("${__from:date:iso}", f"{world.START:%Y-%m-%dT%H:%M:%S}.000Z")
-            answer = await grafana.get(url.replace("${__to:date:iso}", f"{world.END:%Y-%m-%dT%H:%M:%S}.000Z"))
+            url = url.replace("${__to:date:iso}", f"{world.END:%Y-%m-%dT%H:%M:%S}.000Z")
+            answer = await grafana.get(url, headers={"Accept": INFINITY})
             assert answer.status_code == 200, f"{url}: {answer.text}"
             for column in re.findall("`([a-z_.]+)`", columns):
                 found = answer.json()["items"][0]
