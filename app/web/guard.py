@@ -137,6 +137,8 @@ class Guard:
             await send(message)
 
         refusal = await self._refusal(scope)
+        if refusal is None and "\0" in scope["path"]:  # PostgreSQL takes no such text
+            refusal = Problem(404, "there is nothing at this address")
         if refusal is None:
             await self._app(scope, receive, send_with_headers)
         else:

@@ -135,6 +135,16 @@ async def test_what_no_route_answers_is_closed_too(site: Site, path: str) -> Non
         assert (await stranger.get(f"http://foreshock.test{path}")).status_code == 401
 
 
+async def test_nothing_is_at_an_address_with_a_character_that_no_text_of_the_database_has(site: Site) -> None:
+    """PostgreSQL refuses U+0000, which is not the database that is away."""
+    async with site.client() as viewer:
+        for path, policy in policies(site.app).items():
+            if policy is not None and "{" in path and not path.startswith("/intake/"):
+                answer = await viewer.get(HOST + re.sub(r"{[^}]*}", "%00", path))
+                assert answer.status_code == 404, (path, answer.text)
+        assert (await viewer.get(f"{HOST}/static/%00")).status_code == 404
+
+
 @pytest.mark.parametrize(
     "path",
     [
