@@ -25,18 +25,20 @@ def moment(text: str, *, now: datetime, called: str) -> str:
 
     ``called`` is what it was written for.
     """
-    if is_length(text):
-        seconds = sum(int(number) * _SECONDS[unit] for number, unit in re.findall("([0-9]+)([smhdw])", text))
-        return (now - timedelta(seconds=seconds)).isoformat()
     try:
+        if is_length(text):
+            seconds = sum(int(number) * _SECONDS[unit] for number, unit in re.findall("([0-9]+)([smhdw])", text))
+            return (now - timedelta(seconds=seconds)).isoformat()
         at = datetime.fromisoformat(text)
+        if at.tzinfo is not None and "T" in text.upper().replace(" ", "T"):
+            return at.astimezone(UTC).isoformat()
+    except OverflowError:
+        raise TimeError(f"{called}: {text!r} is before the first year, or after the last, that there is") from None
     except ValueError:
-        at = None
-    if at is None or at.tzinfo is None or "T" not in text.upper().replace(" ", "T"):
-        raise TimeError(
-            f"{called}: {text!r} is no time with a zone, like 2026-11-21T14:03:00Z, and not so long ago, like 30m"
-        )
-    return at.astimezone(UTC).isoformat()
+        pass
+    raise TimeError(
+        f"{called}: {text!r} is no time with a zone, like 2026-11-21T14:03:00Z, and not so long ago, like 30m"
+    )
 
 
 def is_time(text: str) -> bool:

@@ -244,6 +244,8 @@ def test_how_to_undo_a_change_and_its_object_before(site: Asked) -> None:
         (("incident", "open", "x", "--key", ""), "Idempotency-Key"),
         (("incident", "edit", ID), "names nothing that is to change"),
         (("incident", "edit", ID, "--since", "yesterday"), "--since: 'yesterday' is no time with a zone"),
+        (("changes", "--from", "999999w"), "--from: '999999w' is before the first year"),
+        (("changes", "--from", "0001-01-01T00:00:00+01:00"), "is before the first year, or after the last"),
         (("incident", "edit", ID, "--whole-cluster", "-n", "x"), "--whole-cluster takes neither"),
         (("incident", "edit", "0000", "--severity", "error"), "there is no incident of this id"),
     ],

@@ -153,6 +153,7 @@ async def test_pages_go_on_where_they_ended(site: Asked) -> None:
     [
         ("what_changed", {"back": "soon"}, "back: "),
         ("what_changed", {"at": "2026-11-21T14:03:00"}, "at: '2026-11-21T14:03:00' is no time with a zone"),
+        ("what_changed", {"back": "999999w"}, "back: '999999w' is before the first year"),
         ("changes", {"namespaces": "payments"}, "namespaces: Extra inputs are not permitted"),
         ("changes", {"limit": 1000}, "limit: Input should be less than or equal to 100"),
         ("changes", {"verb": "exec"}, "verb: Input should be 'create', 'update' or 'delete'"),
