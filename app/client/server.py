@@ -129,7 +129,7 @@ class Server:
             )
         if answer.status == 403:
             raise DeniedError(f"{name} refuses that: {said}", status=403)
-        if answer.status >= 500:
+        if answer.status == 429 or answer.status >= 500:
             busy = BusyError(f"{name} cannot answer now ({answer.status}): {said}", status=answer.status)
             after = answer.headers.get("retry-after", "")
             busy.retry_after = min(int(after), 60) if after.isdigit() else BusyError.retry_after

@@ -125,6 +125,9 @@ class _Answering(BaseHTTPRequestHandler):
             self._answer(200, "text/html; charset=utf-8", b"<p>Sign in</p>")
         elif how == "gateway":
             self._answer(502, "text/html", b"<h1>Bad gateway</h1>", Retry_After="7")
+        elif how == "often":
+            detail = b'{"detail": "too much at once", "status": 429}'
+            self._answer(429, "application/problem+json", detail, Retry_After="3")
         elif how == "short":
             self._answer(200, "application/json", b'{"items": [', length=1000)
         elif how == "array":
@@ -192,6 +195,9 @@ def test_what_stands_before_it_is_told_from_it() -> None:
         with pytest.raises(BusyError, match=r"cannot answer now \(502\)") as busy:
             asking(f"{server.url}/gateway").json("changes")
         assert (busy.value.retry_after, busy.value.code) == (7, Exit.NOT_NOW)
+        with pytest.raises(BusyError, match=r"cannot answer now \(429\): too much at once") as busy:
+            asking(f"{server.url}/often").json("changes")
+        assert (busy.value.retry_after, busy.value.code) == (3, Exit.NOT_NOW)
         with pytest.raises(UnreachableError, match="in the middle of an answer"):
             asking(f"{server.url}/short").json("changes")
         with pytest.raises(UnreachableError, match="no JSON object"):
