@@ -12,7 +12,7 @@ from typing import Any
 from app.core.changes.report import VAGUE, WIDTH, plain, tame
 from app.core.model import Actor, ActorSource
 from app.core.objects.actors import short
-from app.core.phrases import duration
+from app.core.phrases import duration, percent
 
 Item = Mapping[str, Any]
 SERVICE_ACCOUNT = "system:serviceaccount:"
@@ -212,8 +212,13 @@ def _moved(rollout: Item) -> str:
 def _first(incident: Item) -> str:
     first, none = incident["first_suspect"], incident["none_of_these"]
     if first is None or (none is not None and none > first["probability"]):
-        return "" if none is None else f"{none:.0%} none of these"
-    return f"{first['probability']:.0%} {first['name']}"
+        return "" if none is None else f"{_share(none)} none of these"
+    return f"{_share(first['probability'])} {first['name']}"
+
+
+def _share(share: float) -> str:
+    """As pages say it, in the room that a column has."""
+    return percent(share).replace(" ", "")
 
 
 def _before(suspect: Item) -> str:
@@ -247,7 +252,7 @@ def _left(suspects: Item) -> list[str]:
         return ["this incident was not ranked yet"]
     missed = suspects["not_measured"]
     return [
-        f"{suspects['none_of_these']:.0%} that it was none of these",
+        f"{_share(suspects['none_of_these'])} that it was none of these",
         *(["what turned bad:"] if suspects["findings"] else []),
         *(
             line
@@ -353,7 +358,7 @@ TABLES: Mapping[str, Table] = {
         "",
         (
             Column("#", 2, lambda suspect: str(suspect["rank"]), right=True),
-            Column("ODDS", 4, lambda suspect: f"{suspect['probability']:.0%}", right=True),
+            Column("ODDS", 4, lambda suspect: _share(suspect["probability"]), right=True),
             Column("WHEN", 8, _before),
             Column("NAMESPACE", 14, lambda suspect: _namespace(suspect["change"])),
             Column("CHANGE", _SUMMARY, lambda suspect: _what(suspect["change"])),
