@@ -51,6 +51,11 @@ OUTPUT: dict[str, Any] = {
 READS_ONLY = types.ToolAnnotations(
     read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
 )
+MORE = (
+    "for more of it ask for less at once: a smaller limit, a shorter time, one namespace, or one object or change "
+    "alone; where that is cut, too, the page at its address in Foreshock has all of it, for a person to read"
+)
+"""How to go on, below what was left out."""
 _LONGEST_REFUSAL = 1_000
 
 
@@ -134,7 +139,7 @@ def _answer(server: Reads, tool: Tool, arguments: Mapping[str, Any]) -> types.Ca
         "freshness": answer.pop("freshness"),
         "gaps": answer.pop("gaps"),
         "data": answer,
-        "left_out": left_out,
+        "left_out": [*left_out, MORE] if left_out else [],
     }
     text = types.TextContent(type="text", text=json.dumps(told, ensure_ascii=False))
     return types.CallToolResult(content=[text], structured_content=told)

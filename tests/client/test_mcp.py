@@ -257,6 +257,25 @@ async def test_no_tool_sends_anything_but_gets(site: Asked) -> None:
     assert set(transport.carried) == {("GET", b"")}
 
 
+async def test_what_is_cut_is_said_with_how_to_ask_for_more() -> None:
+    class Long:
+        """A Foreshock with a change that has more fields than an answer."""
+
+        def json(self, *_: str, **__: object) -> dict[str, Any]:
+            diffs = [{"path": f"data.{number}", "old": "a" * 900, "new": "b" * 900} for number in range(300)]
+            return {"change": {"diffs": diffs}, "began": [], "freshness": [], "gaps": []}
+
+        def only_cluster(self, named: str | None, *, called: str = "cluster") -> str:
+            raise AssertionError(called, named)
+
+    async with Client(protocol_of(Long())) as client:
+        answer = await told(client, "change", change_id="0")
+    assert len(json.dumps(answer, ensure_ascii=False)) < 110_000
+    first, *_, last = answer["left_out"]
+    assert first.startswith("change.diffs: ")
+    assert last.startswith("for more of it ask for less at once: a smaller limit")
+
+
 async def test_what_is_no_foreshock_is_told_and_not_repeated() -> None:
     with other() as server:
         async with Client(protocol_of(asking(f"{server.url}/login"))) as client:
