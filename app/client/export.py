@@ -101,13 +101,15 @@ def _changes(server: Server, namespace: str | None, window: Item) -> Iterator[It
 def _incidents(server: Server, cluster: str | None, from_at: str, to_at: str) -> Iterator[Item]:
     """Those that began in that time, the newest first, however they stand, each with its ``suspects``."""
     begin, end = datetime.fromisoformat(from_at), datetime.fromisoformat(to_at)
-    found = []
+    found: dict[str, Item] = {}  # one that ends meanwhile is told once, as it stood last
     for status in STATUSES:
         for page in server.pages("incidents", cluster=cluster, status=status):
-            found += [one for one in page["items"] if begin <= datetime.fromisoformat(one["started_at"]) < end]
+            found |= {
+                one["id"]: one for one in page["items"] if begin <= datetime.fromisoformat(one["started_at"]) < end
+            }
             if any(datetime.fromisoformat(one["started_at"]) < begin for one in page["items"]):
                 break
-    for one in sorted(found, key=lambda one: str(one["started_at"]), reverse=True):
+    for one in sorted(found.values(), key=lambda one: str(one["started_at"]), reverse=True):
         yield {**one, "suspects": server.json("incidents", one["id"], "suspects")["items"]}
 
 

@@ -105,6 +105,26 @@ def test_incidents_are_whole_however_they_stand(site: Asked, tmp_path: Path) -> 
     assert world.incident().id not in {one["id"] for one in lines(file)[0]}
 
 
+def test_an_incident_that_ends_meanwhile_is_exported_once(capsys: pytest.CaptureFixture[str]) -> None:
+    class Ending(Server):
+        """Its one incident is open when those are asked for, and resolved a moment later."""
+
+        def __init__(self) -> None:
+            """Asks nobody."""
+
+        def json(self, *path: str, **asked: object) -> dict[str, Any]:
+            there = path == ("incidents",) and asked["status"] in ("open", "resolved")
+            one = {"id": "5f0a1c22d3e4", "started_at": "2026-11-20T14:03:14Z", "status": asked.get("status")}
+            return {"items": [one] if there else [], "next": None, "freshness": [], "gaps": []}
+
+    export(
+        Ending(), Exported.INCIDENTS, "2026-11-20T14:00:00+00:00", "2026-11-20T15:00:00+00:00",
+        file="-", output=Output.JSON, namespace=None, cluster=None,
+    )  # fmt: skip
+    told, _ = map(json.loads, capsys.readouterr().out.splitlines())
+    assert told["status"] == "resolved"
+
+
 def test_calls_are_asked_for_in_pieces_until_all_fit(
     site: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
