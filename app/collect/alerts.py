@@ -18,6 +18,7 @@ import msgspec
 from msgspec import structs
 
 from app.collect.outbound import Endpoint, Outbound, OutboundError
+from app.core.alerted import RUNBOOK
 from app.core.changes.external import AHEAD
 from app.core.model import Symptom, SymptomSource
 from app.core.objects.redact import Redactor
@@ -30,8 +31,6 @@ NOT_ENDED_YEAR = 1
 VERSIONS = ("4", "1")
 LONGEST = 2000
 """Characters of what an annotation says that are kept: a page of text. Alertmanager itself has no limit."""
-RUNBOOK = "runbook_url"
-"""The annotation with the address of what to do, as kubernetes-mixin and Grafana have it."""
 NOT_EVALUATED = {"DatasourceNoData": "has no data", "DatasourceError": "cannot be evaluated"}
 """Alerts that Grafana sends in the place of a rule, which their label ``rulename`` names:
 https://grafana.com/docs/grafana/latest/alerting/fundamentals/alert-rule-evaluation/stale-alert-instances/ ."""

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+RUNBOOK = "runbook_url"
+"""The annotation with the address of what to do, as kubernetes-mixin and Grafana have it."""
 WORKLOADS = ("deployment", "statefulset", "daemonset", "cronjob", "job_name", "replicaset")
 """Labels that name what owns pods (kube-state-metrics)."""
 NODE_EXPORTER = "node-exporter"

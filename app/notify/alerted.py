@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from app.core.alerted import RUNBOOK
 from app.core.findings import Incident
 from app.core.incidents.bundles import worst_first
 from app.notify.blocks import SENTENCE, Json, context, escape, link_out
 
-RUNBOOK = "runbook_url"
-"""The annotation that holds it (docs/incidents.md)."""
 LONGEST = 2000
 """Characters of a link that is shown: a text of a context block has 3,000
 (https://docs.slack.dev/reference/block-kit/composition-objects/text-object)."""

@@ -73,6 +73,11 @@ def how_far(rollout: Rollout) -> str:
     return "done" if rollout.outcome is Outcome.COMPLETE else rollout.outcome.value
 
 
+def is_elsewhere(text: str) -> bool:
+    """Whether a text is an address of the web, which a link may lead to."""
+    return text.startswith(("https://", "http://"))
+
+
 def is_moving(rollout: Rollout, now: datetime) -> bool:
     """Whether an open page asks how far it is: one that runs for an hour waits for somebody."""
     return rollout.outcome is Outcome.RUNNING and now - rollout.started_at < STUCK_AFTER
@@ -95,6 +100,7 @@ FILTERS: dict[str, Callable[..., object]] = {
     "duration": duration,
     "exact": exact_time,
     "how_far": how_far,
+    "is_elsewhere": is_elsewhere,
     "is_moving": is_moving,
     "lane": lane_of,
     "number": number,

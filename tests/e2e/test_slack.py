@@ -41,7 +41,7 @@ async def _failed(program: Program) -> None:
 
 async def test_a_button_sends_it_again(visit: Visit) -> None:
     async with visit("/", role=Role.RESPONDER) as page:
-        await page.get_by_role("link", name="Slack").click()
+        await page.get_by_role("link", name="not told").click()
         await expect(page.locator(".undelivered .row")).to_have_count(FAILED)
         await page.get_by_role("button", name="Send again").first.click()
         await expect(page.locator(".undelivered .row")).to_have_count(FAILED - 1)
