@@ -162,9 +162,8 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
     # what it does for others. What is new may meet later what it was not made for.
     made = candidate.change.verb is Verb.CREATE or (reason in BEFORE_RUNNING and via[:1] != ("agent",))
     elsewhere = via[:1] in (*BY_CALLING, ("takes",), ("churn",), ("scheduling",)) or is_about_place(candidate, signal)
-    itself = via == workload(candidate.change.resource.namespace, candidate.change.resource.name)
     if made and not elsewhere and _was_well(candidate, signal):
-        return SUFFERS if itself and candidate.change.verb is Verb.CREATE else UNLIKELY
+        return SUFFERS if _is_of_itself(candidate.change, via) else UNLIKELY
     is_new = not (only_restarts(candidate.change) or by_schedule(candidate.change))
     if not is_new and reason not in FULL and via[:1] == ("workload",):
         return UNLIKELY
@@ -184,6 +183,12 @@ def _is_denied(candidate: Candidate, signal: Signal, via: Entity) -> bool:
     """Whether a webhook or a policy denies what is a workload's: so it is named."""
     is_named = via[:1] == ("named",) and candidate.change.resource.kind in WORKLOADS
     return is_named and _DENIED.search(signal.text) is not None
+
+
+def _is_of_itself(change: Change, via: Entity) -> bool:
+    """Whether it made the very workload that complains."""
+    is_made = change.verb is Verb.CREATE and change.resource.kind in WORKLOADS
+    return is_made and via == workload(change.resource.namespace, change.resource.name)
 
 
 def is_about_place(candidate: Candidate, signal: Signal) -> bool:
