@@ -18,7 +18,7 @@ import msgspec
 from msgspec import structs
 
 from app.collect.outbound import Endpoint, Outbound, OutboundError
-from app.core.alerted import RUNBOOK
+from app.core.alerted import RUNBOOK, WEB
 from app.core.changes.external import AHEAD
 from app.core.model import Symptom, SymptomSource
 from app.core.objects.redact import Redactor
@@ -265,7 +265,7 @@ def _beside(annotations: dict[str, str], redactor: Redactor, *, message: str | N
         if (said := annotations.get(name)) and said != message:
             yield name, _text(said, redactor)
     url = annotations.get(RUNBOOK, "").strip()
-    if url.startswith(("https://", "http://")) and len(url) <= LONGEST and url.isprintable():
+    if url.startswith(WEB) and len(url) <= LONGEST and url.isprintable():
         yield RUNBOOK, redactor.uri(url)
 
 

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping
 
 RUNBOOK = "runbook_url"
 """The annotation with the address of what to do, as kubernetes-mixin and Grafana have it."""
+WEB = ("https://", "http://")
+"""How an address begins that a link may lead to."""
 WORKLOADS = ("deployment", "statefulset", "daemonset", "cronjob", "job_name", "replicaset")
 """Labels that name what owns pods (kube-state-metrics)."""
 NODE_EXPORTER = "node-exporter"

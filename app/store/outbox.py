@@ -352,7 +352,7 @@ async def put_off(conn: AsyncConnection, due: Due, until: datetime, *, maybe_the
 
 
 async def give_up(conn: AsyncConnection, due: Due, error: str, *, gone: bool) -> None:
-    """It is not tried again until somebody says so; ``error`` says why and what to do.
+    """It is not tried again until somebody says so, or it is taken up; ``error`` says why and what to do.
 
     What is refused is not there, unless an earlier try put it there. What is ``gone`` from Slack would be posted anew.
     """

@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 import humanize
 import orjson
 
+from app.core.alerted import WEB
 from app.core.changes.summaries import subject_of
 from app.core.model import Change, Json, Outcome, Resource, Rollout
 from app.core.objects import kinds
@@ -75,7 +76,7 @@ def how_far(rollout: Rollout) -> str:
 
 def is_elsewhere(text: str) -> bool:
     """Whether a text is an address of the web, which a link may lead to."""
-    return text.startswith(("https://", "http://"))
+    return text.startswith(WEB)
 
 
 def is_moving(rollout: Rollout, now: datetime) -> bool:

@@ -67,9 +67,10 @@ async def list_annotations(request: Request, asked: Annotated[AnnotationsAsked, 
 async def _incidents(conn: AsyncConnection, asked: AnnotationsAsked, *, until: datetime) -> list[Incident]:
     """Those that went on in the window, the newest ``limit``; without a beginning, the newest that began in it."""
     if asked.from_at is None:
-        place = {"cluster": asked.cluster, "namespace": asked.namespace}
         before = None if asked.to_at is None else (asked.to_at, "")
-        return await incidents.list_incidents(conn, **place, before=before, limit=asked.limit)
+        return await incidents.list_incidents(
+            conn, cluster=asked.cluster, namespace=asked.namespace, before=before, limit=asked.limit
+        )
     during = await incidents.list_during(conn, asked.cluster, start=asked.from_at, end=until)
     found = [
         one

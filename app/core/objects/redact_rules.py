@@ -380,7 +380,7 @@ LOGINS: Sought = (
     (
         "curl",
         re.compile(
-            r"(?P<head>\bcurl\s(?:(?!\bcurl\s)[^\n|;]){0,500}?(?:-u|--user|--proxy-user)[ =]?[\"']?[\w.@+-]{1,64}:)"
+            r"(?P<head>\bcurl\s[^\n|;]{0,500}?(?:-u|--user|--proxy-user)[ =]?[\"']?[\w.@+-]{1,64}:)"
             r"(?P<value>(?!<redacted:)[^\s\"'<]+)"
         ),
     ),
