@@ -156,9 +156,10 @@ class Program:
         self.start()
 
     def pause(self) -> None:
-        """SIGSTOP: its connections stay open and nothing comes any more."""
+        """SIGSTOP: its connections stay open and nothing comes any more; returns once all its threads stand."""
         assert self._process
         self._process.send_signal(signal.SIGSTOP)
+        os.waitpid(self._process.pid, os.WUNTRACED)
 
     def resume(self) -> None:
         """SIGCONT."""

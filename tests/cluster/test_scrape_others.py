@@ -155,6 +155,7 @@ async def test_what_a_controller_tells_is_drawn_and_watched(
         target = {"job": "controller", "url": f"http://{metrics}/metrics"}
         async with scraping(database, tmp_path, target) as one:
             make(admin, path, config_map("first", wait="true"))
+            await asyncio.to_thread(wait_until, lambda: at_work(metrics) == 1, "the first is seen to")
             for number in range(WAITING):
                 make(admin, path, config_map(f"wanted-{number}", annotation="seen"))
             make(admin, path, config_map("refused", annotation="not valid!"))
