@@ -18,8 +18,6 @@ from operator import itemgetter
 import psycopg
 import structlog
 from msgspec.structs import replace
-from sqlalchemy.exc import InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app.collect import event_list, told
@@ -38,6 +36,7 @@ from app.core.objects.kinds import Kinds
 from app.core.vitals import Recording
 from app.store import collectors, rollouts, spools, watches
 from app.store.collectors import FencedError
+from app.store.database import UNAVAILABLE
 from app.store.reach import AUDIT_LOG, WATCH
 from app.store.redaction import read_redactor
 
@@ -55,9 +54,7 @@ LAST_WAIT = timedelta(seconds=30)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 """The clock before the first record, which says when it came."""
 AWAY = (
-    OperationalError,
-    InterfaceError,
-    PoolTimeoutError,
+    *UNAVAILABLE,
     psycopg.OperationalError,  # COPY and some reads go to the driver itself
     psycopg.InterfaceError,
     OSError,

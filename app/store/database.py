@@ -7,13 +7,16 @@ from dataclasses import dataclass
 
 from sqlalchemy import event
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, OperationalError
+from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from app.failures import Exit, Expected
 from app.store import codec, scope
 
 OLDEST_SERVER = 15
+UNAVAILABLE = (OperationalError, InterfaceError, PoolTimeoutError)
+"""The database is away, busy, or was asked too much. Any other error of SQLAlchemy's is a fault of who asks it."""
 TURNS = 8
 """Workers that may have their turn at once; what is not used is not connected."""
 _READS = "-c statement_timeout=5s"

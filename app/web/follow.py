@@ -17,7 +17,6 @@ from typing import Protocol
 import orjson
 from fastapi import Request
 from pydantic import BaseModel
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -25,6 +24,7 @@ from starlette.types import Receive, Scope, Send
 from app.core.access import Identity
 from app.core.model import Gap
 from app.store import arrivals, tokens
+from app.store.database import UNAVAILABLE
 from app.store.seen import Seen, read_seen
 from app.web import answers, guard, shapes
 from app.web.accept import NDJSON
@@ -125,7 +125,7 @@ class _Following:
                     await asyncio.wait([gone], timeout=self.followers.every.total_seconds())
         except Problem as problem:
             yield _problem(problem, self.request_id)
-        except SQLAlchemyError as error:
+        except UNAVAILABLE as error:
             yield _problem(of_database(error), self.request_id)
 
     async def _news(self) -> tuple[list[bytes], bool]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
-from sqlalchemy.exc import SQLAlchemyError
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.core.access import Identity
 from app.store import tokens
+from app.store.database import UNAVAILABLE
 from app.web import headers, onward
 from app.web.deps import Deps, NoRoomError
 from app.web.problems import Problem, answer, of_database
@@ -199,7 +199,7 @@ class Guard:
                     state["tells_of"] = tells_of
                     return None
                 bearer = await tokens.bearer(conn, token, purpose=purpose, now=now)
-        except SQLAlchemyError as error:
+        except UNAVAILABLE as error:
             return of_database(error)
         if bearer is None:
             return Problem(401, "this credential is unknown, expired, revoked, or good for something else")

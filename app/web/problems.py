@@ -11,8 +11,7 @@ from urllib.parse import parse_qs
 import orjson
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from sqlalchemy.exc import DBAPIError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.exc import DBAPIError
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -20,6 +19,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from app.core.phrases import refusal
+from app.store.database import UNAVAILABLE
 from app.store.namespaces import UnknownNamespaceError
 from app.store.seen import UnknownClusterError
 from app.web import headers, numbered, templates
@@ -147,7 +147,7 @@ def mistyped(first: Mapping[str, Any], field: str | None) -> Problem:
 
 
 def of_database(error: Exception) -> Problem:
-    """A database that is gone, busy or asked too much, in words."""
+    """What is UNAVAILABLE, in words."""
     if isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", "") == "57014":
         return Problem(503, "this took longer than the database may take: ask for a shorter time or fewer things")
     return Problem(503, "the database cannot be reached at the moment; nothing is lost, try again shortly")
@@ -191,6 +191,6 @@ def install(app: FastAPI) -> None:
         return response
 
     of_ours: tuple[type[Exception], ...] = (Problem, *_UNKNOWN, RequestValidationError, HTTPException)
-    for expected in (*of_ours, OperationalError, PoolTimeoutError, DBAPIError):
+    for expected in (*of_ours, *UNAVAILABLE):
         app.add_exception_handler(expected, problem)
     app.add_exception_handler(Exception, bug)

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+from types import ModuleType
 
 import httpx2
 import pytest
 import structlog
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
+from app.store import incidents, tokens
 from app.web import unanswered
 from app.web.deps import Deps
 from app.web.numbered import HEADER
 from app.web.problems import Problem, note
 from app.web.routes import create_app
 from app.web.unanswered import MOST, Unanswered
-from tests.web.conftest import HOST, UNLIMITED
+from tests.web.conftest import HOST, UNLIMITED, Site, site
+
+__all__ = ["site"]
 
 
 @pytest.fixture(autouse=True)
@@ -73,3 +78,20 @@ def test_one_that_was_noted_as_a_loop_ended_stops_none_after_it() -> None:
     with structlog.testing.capture_logs() as lines:
         asyncio.run(noted("2", 0.2))
     assert [one["requests"] for one in lines] == [{"away": ["1", "2"]}]
+
+
+@pytest.mark.parametrize("asked", [(incidents, "read_incident"), (tokens, "bearer")])
+@pytest.mark.parametrize(
+    ("statement", "status"), [("SELECT nothing", 500), ("SELECT pg_terminate_backend(pg_backend_pid())", 503)]
+)
+async def test_a_question_that_the_database_does_not_understand_is_a_fault_of_ours(
+    site: Site, monkeypatch: pytest.MonkeyPatch, asked: tuple[ModuleType, str], statement: str, status: int
+) -> None:
+    async def ask(conn: AsyncConnection, *_: object, **__: object) -> None:
+        await conn.execute(text(statement))
+
+    monkeypatch.setattr(*asked, ask)
+    async with site.client() as client:
+        answer = await client.get("/api/v1/incidents/1")
+    assert answer.status_code == status
+    assert "again" in answer.json()["detail"] if status == 503 else "fault of ours" in answer.json()["detail"]
