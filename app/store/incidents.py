@@ -72,23 +72,23 @@ async def read_news(conn: AsyncConnection, incident_id: str) -> datetime | None:
 
 
 async def save_ranking(conn: AsyncConnection, ranking: Ranking, *, news_at: datetime | None = None) -> None:
-    """Keeps the ranking (every one is kept) and moves its incident to the onset that it found.
+    """Keeps the ranking (every one is kept) and moves its incident to the onset that it found, unless a newer one did.
 
     ``news_at`` is what read_news said before what the ranking rests on was read; without it the ranking counts as made
     of what is recorded by now. Saving the same (incident, ``ranked_at``) again replaces it. Raises LookupError for an
     unknown incident.
     """
-    found = await conn.execute(
+    its = incidents.c.id == ranking.incident_id
+    await conn.execute(
         update(incidents)
-        .where(incidents.c.id == ranking.incident_id)
+        .where(its, func.coalesce(incidents.c.ranked_at <= ranking.ranked_at, true()))
         .values(
             onset=msgspec.to_builtins(ranking.onset),
             ranked_at=ranking.ranked_at,
             ranked_news_at=news_at or func.clock_timestamp(),
         )
-        .returning(incidents.c.cluster_id)
     )
-    cluster_id = found.scalar_one_or_none()
+    cluster_id = (await conn.execute(select(incidents.c.cluster_id).where(its))).scalar_one_or_none()
     if cluster_id is None:
         raise LookupError(f"no incident {ranking.incident_id}")
     await partitions.ensure(conn, "rankings", [ranking.ranked_at])

@@ -238,6 +238,15 @@ async def test_every_ranking_is_kept_and_the_newest_is_shown(filled: AsyncConnec
     assert await incidents.first_suspects(filled, [world.incident().id]) == {}
 
 
+async def test_a_ranking_that_is_saved_after_a_newer_one_is_kept_and_not_shown(filled: AsyncConnection) -> None:
+    newer = await incidents.read_incident(filled, world.incident().id)
+    assert newer is not None
+    late = replace(world.ranking(), ranked_at=world.ranking().ranked_at - timedelta(seconds=1), suspects=())
+    await incidents.save_ranking(filled, late)
+    assert await incidents.read_incident(filled, world.incident().id) == newer
+    assert (await filled.exec_driver_sql("SELECT count(*) FROM rankings")).scalar_one() == 2
+
+
 async def test_the_list_tells_the_first_suspect(filled: AsyncConnection) -> None:
     found = await incidents.first_suspects(filled, [world.incident().id, "unknown"])
     assert found == {world.incident().id: incidents.FirstSuspect.of(world.ranking())}
