@@ -40,11 +40,13 @@ def missed(change: Change, top: Topology) -> str:
 
 def _sends_elsewhere(change: Change, top: Topology) -> str:
     moved = [d for d in change.diffs if d.path[:2] == ("spec", "ports") and d.path[-1] == "targetPort"]
-    served = set(behind(top.states.get(change.resource) or {}, change.resource.namespace or "", top)) if moved else ()
+    if not moved:
+        return ""
+    served = set(behind(top.states.get(change.resource) or {}, change.resource.namespace or "", top))
     told = [
         _listens(state)
         for one, state in top.states.items()
-        if served and one.kind in WORKLOADS and (one.namespace or "", one.name) in served
+        if one.kind in WORKLOADS and (one.namespace or "", one.name) in served
     ]
     for diff in moved:
         is_told = bool(told) and _is_port(diff.old) and _is_port(diff.new)
