@@ -78,6 +78,14 @@ def onset_text(at: datetime, low: datetime, high: datetime) -> str:
     return clock_time(at) + (f" ± {duration(told)}" if told >= 0.5 else "")
 
 
+def no_ranking(ranked_at: datetime | None) -> str:
+    """Why no ranking of an incident can be shown: there was none yet, or the last one, as of ``ranked_at``, is
+    forgotten by now."""
+    if ranked_at is None:
+        return "not ranked yet"
+    return f"its ranking, of {ranked_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC, is older than what is kept"
+
+
 def of_unnamed(count: int) -> str:
     """How ``count`` incidents count of which nobody said what it was; "" for none."""
     if not count:

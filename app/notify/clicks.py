@@ -12,6 +12,7 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.findings import Opinion, Verdict
+from app.core.phrases import no_ranking
 from app.notify.message import IT, MORE, NOT_IT, more, others, reply
 from app.notify.slack import BusyError, Message, RefusedError, Slack, UnansweredError
 from app.store import incidents, undoing, verdicts
@@ -121,7 +122,12 @@ class Clicks:
             found = await incidents.read_incident(conn, click.incident_id)
             ranking = found[1] if found else None
             known = await undoing.read_known_of(conn, others(ranking) if ranking else ())
-        said = more(click.incident_id, ranking, url=self.url, known=known) if ranking else reply(GONE)
+        if found is None:
+            said = reply(GONE)
+        elif ranking is None:
+            said = reply(f"There is nothing to show: {no_ranking(found[0].ranked_at)}.")
+        else:
+            said = more(click.incident_id, ranking, url=self.url, known=known)
         await self._whisper(click, said)
 
     async def _whisper(self, click: Click, said: Message) -> None:

@@ -11,7 +11,7 @@ from app.core.objects.actors import short
 from app.core.objects.values import moved
 from app.core.phrases import duration, many, percent
 from app.notify.blocks import NAME, SENTENCE, escape, link, moment
-from app.notify.message import SIGNS, where
+from app.notify.message import SIGNS, part_of, where
 from app.store.history import History
 from app.store.incidents import FirstSuspect
 
@@ -24,12 +24,13 @@ def incident_line(incident: Incident, first: FirstSuspect | None, *, url: str, n
     name = link(f"{url}/incidents/{incident.id}", incident.title)
     lasted = duration(((incident.resolved_at or now) - incident.started_at).total_seconds())
     since = f"*{incident.status}*, since {moment(incident.started_at)}, for {lasted}"
-    return f"{SIGNS[incident.status]} *{name}*\ncluster *{escape(incident.cluster)}*, {since}\n{_likeliest(first)}"
+    leads = part_of(incident, url=url) if incident.merged_into else _likeliest(first, incident.ranked_at)
+    return f"{SIGNS[incident.status]} *{name}*\ncluster *{escape(incident.cluster)}*, {since}\n{leads}"
 
 
-def _likeliest(first: FirstSuspect | None) -> str:
+def _likeliest(first: FirstSuspect | None, ranked_at: datetime | None) -> str:
     if first is None:
-        return "Nothing is suspected yet."
+        return "Not ranked yet." if ranked_at is None else "No suspect of it is known."
     if first.none_leads:
         return f"Likeliest: none of the changes that were seen ({percent(first.none_of_these)})"
     return f"Likeliest: {first.kind} {escape(first.name)} ({percent(first.probability)})"

@@ -13,7 +13,7 @@ from app.core.changes.revert import suspect_recipe
 from app.core.findings import NONE, Incident, Opinion, Ranking, Suspect, Verdict
 from app.core.model import Gap, Resource
 from app.core.objects.actors import short
-from app.core.phrases import duration, many, percent, t_minus
+from app.core.phrases import duration, many, no_ranking, percent, t_minus
 from app.core.ranking.flips import flip
 from app.core.screen.first_ranking import at_first
 from app.notify.alerted import alerts_said
@@ -87,11 +87,12 @@ def _message(told: Told, commands: int) -> Message:
         *alerts_said(incident),
     ]
     if incident.status == "merged":
-        onward = f"{told.url}/incidents/{incident.merged_into}"
-        blocks.append(section(f"It is a part of {link(onward, 'another incident')} now, where its alerts are."))
+        blocks.append(section(part_of(incident, url=told.url)))
         return Message(escape(sentence(told), 4 * SENTENCE), tuple(blocks))
     if told.ranking is None:
-        blocks.append(section("Not ranked yet: the suspects appear here as soon as they are."))
+        why = no_ranking(incident.ranked_at)
+        promised = "." if incident.ranked_at else ": the suspects appear here as soon as they are."
+        blocks.append(section(f"{why[0].upper()}{why[1:]}{promised}"))
     else:
         blocks += _ranked(told, told.ranking, commands)
     buttons = [_button("Open the timeline", OPEN, incident.id, url=told.page)]
@@ -101,12 +102,18 @@ def _message(told: Told, commands: int) -> Message:
     return Message(escape(sentence(told), 4 * SENTENCE), tuple(blocks))
 
 
+def part_of(incident: Incident, *, url: str) -> str:
+    """Where to go on from an incident that was merged into another."""
+    onward = f"{url}/incidents/{incident.merged_into}"
+    return f"It is a part of {link(onward, 'another incident')} now, where its alerts are."
+
+
 def sentence(told: Told) -> str:
     """The whole of it in one line, as text that nothing is escaped of."""
     title = _title(told.incident)
     if told.incident.status == "merged":
         return f"{title}: a part of another incident now"
-    return f"{title}: {_leading(told.ranking)}"
+    return f"{title}: {_leading(told.ranking) if told.ranking else no_ranking(told.incident.ranked_at)}"
 
 
 def _title(incident: Incident) -> str:
@@ -168,9 +175,7 @@ def _formerly(leader: str, ranking: Ranking) -> str:
     return f" Before it was {_named(was)}, now {humanize.ordinal(was.rank)} with {percent(was.probability)}."
 
 
-def _leading(ranking: Ranking | None) -> str:
-    if ranking is None:
-        return "not ranked yet"
+def _leading(ranking: Ranking) -> str:
     if ranking.none_leads:
         return f"none of the changes that were seen ({percent(ranking.none_of_these)})"
     first = ranking.suspects[0]

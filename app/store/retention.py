@@ -25,10 +25,18 @@ _PARTITIONS = text(
     " WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r' AND c.relname ~ '_[0-9]{8}$'"
     " ORDER BY c.relname"
 )
+_INCIDENTS = """
+    DELETE FROM incidents WHERE coalesce(merged_into, id) IN (
+        SELECT coalesce(merged_into, id) FROM incidents GROUP BY 1
+        HAVING max(greatest(started_at, CASE status WHEN 'open' THEN 'infinity' ELSE resolved_at END)) < :before
+    )
+"""
+"""An incident goes with what was merged into it, once all of that is over for so long: what is open stays. What is
+suspected and has no end (its cluster tells nothing any more) counts from its beginning."""
 _BESIDE = {
     "changes": (
         "DELETE FROM objects WHERE deleted_at < :before",
-        "DELETE FROM incidents WHERE started_at < :before AND coalesce(resolved_at, started_at) < :before",
+        _INCIDENTS,
         "DELETE FROM quarantine WHERE at < :before",
         "DELETE FROM call_edges WHERE last_seen < :before",
         "DELETE FROM import_positions WHERE updated_at < :before",

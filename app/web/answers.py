@@ -118,8 +118,8 @@ class Suspects(Answer):
     """The newest ranking of an incident; ``items`` is empty while it was not ranked."""
 
     items: list[shapes.Suspect]
-    none_of_these: float | None
-    ranked_at: datetime | None
+    none_of_these: float | None = Field(description="null: it was not ranked yet, or its ranking is forgotten by now")
+    ranked_at: datetime | None = Field(description="as of when it is, or was, ranked; null: it was not ranked yet")
     candidates: int
     findings: list[shapes.Evidence] = Field(description="what turned bad, whatever began it: as a write fight")
     not_measured: list[str]

@@ -243,7 +243,7 @@ async def _suspects(conn: AsyncConnection, incident_id: str) -> answers.Suspects
     return answers.Suspects(
         items=[shapes.Suspect.of(suspect) for suspect in (ranking.suspects if ranking else ())],
         none_of_these=ranking.none_of_these if ranking else None,
-        ranked_at=ranking.ranked_at if ranking else None,
+        ranked_at=incident.ranked_at,
         candidates=ranking.candidates if ranking else 0,
         findings=[shapes.Evidence.model_validate(one) for one in (ranking.findings if ranking else ())],
         not_measured=list(ranking.not_measured) if ranking else [],

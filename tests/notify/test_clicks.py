@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 import httpx2
 import pytest
 from msgspec.structs import replace
+from sqlalchemy import text
 
 from app.core.findings import NONE, Opinion
 from app.notify.clicks import Clicks, clicked
@@ -235,3 +236,7 @@ async def test_who_asks_for_more_is_shown_the_other_suspects(site: Site, told: W
     assert blocks.count("kubectl rollout undo deployments.apps/checkout-api -n payments") == 7
     assert f"3 others <{HOST}/incidents/{INCIDENT}|on the page>" in blocks
     assert await said(site) == set()
+    async with site.database.write.begin() as conn:
+        await conn.execute(text("DELETE FROM rankings"))
+    await clicks(site, told).take(payload)
+    assert "its ranking, of" in str(told.whispers[-1]), "it was said that the incident is not known any more"

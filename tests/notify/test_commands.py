@@ -104,7 +104,7 @@ async def test_more_incidents_than_are_listed(site: Site, told: Workspace) -> No
     assert "Those that began last." in shown
     assert "&lt;!here&gt; &amp; &lt;b&gt;" in shown
     assert "<!here>" not in shown
-    assert "Nothing is suspected yet." in shown
+    assert "Not ranked yet." in shown
     async with site.database.write.begin() as conn:
         await conn.exec_driver_sql("DELETE FROM incidents WHERE starts_with(id, '0000000000')")
 

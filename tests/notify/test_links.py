@@ -12,6 +12,7 @@ from dataclasses import replace
 import httpx2
 import pytest
 from msgspec.structs import replace as replace_struct
+from sqlalchemy import text
 
 from app.core.model import Batch
 from app.core.routes import NO_ROUTES, Route, Routes, What
@@ -121,6 +122,23 @@ async def test_a_graph_is_shown_as_a_table(site: Site, told: Workspace) -> None:
     told_when = f"{world.START:%Y-%m-%d %H:%M:%S} to {world.END:%H:%M:%S} UTC"
     assert f'shop: what its Prometheus answers, {told_when}, to\\nup{{job=\\"api\\"}}\\nthe page' in found[promql]
     assert "nothing was measured of it then" in found[nothing]
+
+
+async def test_of_a_merged_incident_it_is_shown_where_it_went(site: Site, told: Workspace) -> None:
+    part = replace_struct(world.incident(), id="0000000000ce", status="merged", merged_into=world.incident().id)
+    async with site.database.write.begin() as conn:
+        await incidents.save_incident(conn, part)
+    url = f"{HOST}/incidents/{part.id}"
+    found = await unfurled(site, told, url)
+    assert f"It is a part of <{INCIDENT}|another incident> now" in found[url]
+    assert "anked" not in found[url]
+
+
+async def test_of_an_incident_whose_ranking_is_forgotten_no_suspect_is_shown(site: Site, told: Workspace) -> None:
+    async with site.database.write.begin() as conn:
+        await conn.execute(text("DELETE FROM rankings"))
+    found = await unfurled(site, told, INCIDENT)
+    assert "No suspect of it is known." in found[INCIDENT]
 
 
 @pytest.mark.parametrize(

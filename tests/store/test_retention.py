@@ -7,8 +7,9 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy import text
 
+from app.core.findings import NONE, Incident, Opinion, Verdict
 from app.core.model import Batch
-from app.store import partitions, retention, surroundings, timeline
+from app.store import incidents, partitions, retention, surroundings, timeline, verdicts
 from app.store.codes import codes_of
 from app.store.database import Database
 from app.store.record import record
@@ -119,6 +120,42 @@ async def test_what_lies_beside_the_logs_goes_with_them(database: Database) -> N
     async with database.read.connect() as conn:
         left = await conn.execute(text("SELECT at FROM quarantine"))
         assert left.scalars().all() == [NOW - DAY, NOW - 36 * DAY]
+
+
+async def test_an_incident_goes_once_it_and_all_that_was_merged_into_it_are_over_for_long(database: Database) -> None:
+    """What is open is not forgotten, however old it is; a part and its whole stay as long as the younger of them."""
+    old, lately = NOW - 60 * DAY, NOW - DAY
+
+    def an_incident(name: str, status: str, resolved_at: datetime | None, into: str | None = None) -> Incident:
+        return Incident(name, "shop", name, status, "", old, resolved_at=resolved_at, merged_into=into)
+
+    open_one, whole = an_incident("open", "open", None), an_incident("whole of today", "resolved", lately)
+    old_whole = an_incident("old whole", "resolved", old)
+    stay = [
+        open_one,
+        an_incident("resolved today", "resolved", lately),
+        an_incident("part of open", "merged", old, open_one.id),
+        whole,
+        an_incident("part of that", "merged", old, whole.id),
+        old_whole,
+        an_incident("merged today", "merged", lately, old_whole.id),
+    ]
+    go = [
+        an_incident("resolved", "resolved", old),
+        an_incident("suspected", "suspected", None),
+        an_incident("part of resolved", "merged", old, "resolved"),
+        an_incident("its whole is gone", "merged", old, "gone"),
+    ]
+    async with database.write.begin() as conn:
+        await record(conn, Batch("shop"))
+        for one in (*stay, *go):
+            await incidents.save_incident(conn, one)
+            await verdicts.say(conn, one.id, Verdict(NONE, Opinion.IT, "alice", old))
+    await retention.drop_expired(database.write, AGES, now=NOW)
+    async with database.read.connect() as conn:
+        left = await incidents.read_incidents(conn, [one.id for one in (*stay, *go)])
+    assert {one.id for one in left} == {one.id for one in stay}
+    assert all(one.verdicts for one in left)
 
 
 @pytest.mark.parametrize("name", ["changes", "changes_2026", "clusters_20260101", "changes_20260101_x"])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gzip
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from sqlalchemy import text
 
 from app.core.findings import Evidence, Ranking
 from app.core.model import Verb
@@ -55,6 +56,25 @@ async def test_without_a_suspect_there_is_none(site: Site) -> None:
     cell, told = await shown(site, replace(world.ranking(), suspects=(), ranked_at=RANKED + timedelta(minutes=3)))
     assert "no suspect" in cell
     assert [(one["first_suspect"], one["none_of_these"]) for one in told] == [(None, None)] * 2
+
+
+async def test_a_ranking_that_is_forgotten_is_not_said_to_come(site: Site) -> None:
+    """Retention takes whole weeks of rankings; their incidents go a week later, and later still while they are open."""
+    async with site.database.write.begin() as conn:
+        await conn.execute(text("DELETE FROM rankings"))
+    async with site.client() as client:
+        page = (await client.get(f"/incidents/{world.incident().id}")).text
+        rest = f"/api/v1/incidents/{world.incident().id}"
+        suspects = (await client.get(f"{rest}/suspects")).json()
+        tables = [
+            (await client.get(path, headers={"Accept": "text/plain"})).text for path in (rest, f"{rest}/suspects")
+        ]
+        ranked_at = (await client.get(rest)).json()["incident"]["ranked_at"]
+    told = f"its ranking, of {datetime.fromisoformat(ranked_at):%Y-%m-%d %H:%M:%S} UTC, is older than what is kept"
+    assert f"I{told[1:]}." in page
+    assert "anked yet" not in page
+    assert (suspects["items"], suspects["none_of_these"], suspects["ranked_at"]) == ([], None, ranked_at)
+    assert all(told in table for table in tables)
 
 
 async def test_what_was_made_in_one_go_with_a_suspect_is_named_once(site: Site) -> None:

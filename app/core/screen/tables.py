@@ -12,7 +12,7 @@ from typing import Any
 from app.core.changes.report import VAGUE, WIDTH, plain, tame
 from app.core.model import Actor, ActorSource
 from app.core.objects.actors import short
-from app.core.phrases import duration, percent
+from app.core.phrases import duration, no_ranking, percent
 
 Item = Mapping[str, Any]
 SERVICE_ACCOUNT = "system:serviceaccount:"
@@ -249,7 +249,8 @@ def flip(suspect: Item) -> list[str]:
 
 def _left(suspects: Item) -> list[str]:
     if suspects["none_of_these"] is None:
-        return ["this incident was not ranked yet"]
+        ranked_at = suspects["ranked_at"]
+        return [no_ranking(None if ranked_at is None else _time(ranked_at))]
     missed = suspects["not_measured"]
     return [
         f"{_share(suspects['none_of_these'])} that it was none of these",
