@@ -75,11 +75,10 @@ class Server:
             if after is None:
                 return
 
-    def lines(self, *path: str, silent: float, **asked: object) -> Iterator[Any]:
+    def lines(self, *path: str, silent: float, **asked: object) -> Iterator[dict[str, Any]]:
         """What stands in each line of an answer that does not end, until nothing comes for ``silent`` seconds."""
         answer = self._get(path, asked, NDJSON, silent=silent, in_all=None)
-        for line in answer.lines():
-            yield json.loads(line)
+        return map(self._parsed, answer.lines())
 
     def send(self, method: str, *path: str, body: Mapping[str, object], key: str | None = None) -> dict[str, Any]:
         """The answer to a write, which ``key`` makes harmless to send again."""
@@ -143,8 +142,11 @@ class Server:
         )
 
     def _object(self, answer: Answer) -> dict[str, Any]:
+        return self._parsed(answer.body())
+
+    def _parsed(self, text: bytes) -> dict[str, Any]:
         try:
-            found = json.loads(answer.body())
+            found = json.loads(text)
         except ValueError:
             found = None
         if not isinstance(found, dict):

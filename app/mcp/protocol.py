@@ -7,6 +7,7 @@ assistant can read and mend; a tool that is not known, and a bug, are errors of 
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import AsyncIterable, Mapping
 from importlib.metadata import version
 from typing import Any, Protocol
@@ -67,7 +68,10 @@ class Sends(Protocol):
 
 
 def serve(server: Reads) -> None:
-    """Answers until standard input ends."""
+    """Answers until standard input ends, or Ctrl-C."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # A thread waits for the next line, which no exception in this one wakes: the signal ends the program itself.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     async def serving() -> None:
         async with stdio_server() as (reads, writes), anyio.create_task_group() as group:

@@ -113,6 +113,13 @@ class Heard(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
 
+_ANSWERS = {
+    "list": ("application/json", b'{"items": [], "next": null, "freshness": [], "gaps": []}'),
+    "array": ("application/json", b"[]"),
+    "lines": ("application/x-ndjson", b'{"after": "1.1"}\n<p>Sign in</p>\n[]\n'),
+}
+
+
 class _Answering(BaseHTTPRequestHandler):
     server: Heard
 
@@ -130,8 +137,6 @@ class _Answering(BaseHTTPRequestHandler):
             self._answer(429, "application/problem+json", detail, Retry_After="3")
         elif how == "short":
             self._answer(200, "application/json", b'{"items": [', length=1000)
-        elif how == "array":
-            self._answer(200, "application/json", b"[]")
         elif how == "silent":
             self.server.let_go.wait(20)
         elif how == "slow":
@@ -141,7 +146,7 @@ class _Answering(BaseHTTPRequestHandler):
             while not self.server.let_go.wait(0.1):
                 self.wfile.write(b" ")
         else:
-            self._answer(200, "application/json", b'{"items": [], "next": null, "freshness": [], "gaps": []}')
+            self._answer(200, *_ANSWERS.get(how, _ANSWERS["list"]))
 
     def _answer(self, status: int, kind: str, body: bytes, *, length: int | None = None, **headers: str) -> None:
         self.send_response(status)
@@ -202,6 +207,12 @@ def test_what_stands_before_it_is_told_from_it() -> None:
             asking(f"{server.url}/short").json("changes")
         with pytest.raises(UnreachableError, match="no JSON object"):
             asking(f"{server.url}/array").json("changes")
+        lines = asking(f"{server.url}/lines").lines("changes", silent=5.0)
+        assert next(lines) == {"after": "1.1"}
+        for _ in range(2):
+            with pytest.raises(UnreachableError, match="no JSON object"):
+                next(lines)
+        assert list(lines) == []
 
 
 def test_nobody_waits_for_ever() -> None:

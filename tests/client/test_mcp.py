@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -138,6 +139,29 @@ def test_a_line_that_is_no_message_is_answered(site: Asked) -> None:
     codes = [(one["id"], one.get("error", {}).get("code")) for one in answers]
     assert codes == [(None, -32700), (None, -32600), (7, None)]
     assert "no JSON" in answers[0]["error"]["message"]
+
+
+def test_it_ends_with_ctrl_c_while_the_assistant_is_silent(site: Asked) -> None:
+    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "it", "version": "1"}}
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+    with subprocess.Popen(
+        [sys.executable, "-m", "app", "mcp"],
+        env=environment(**site.variables()),
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as program:
+        assert program.stdin
+        assert program.stdout
+        try:
+            program.stdin.write(json.dumps(asked) + "\n")
+            program.stdin.flush()
+            assert json.loads(program.stdout.readline())["id"] == 1
+            program.send_signal(signal.SIGINT)
+            assert program.wait(10) == -signal.SIGINT, "a shell says 130 of it"
+        finally:
+            program.kill()
 
 
 async def test_pages_go_on_where_they_ended(site: Asked) -> None:
