@@ -52,7 +52,7 @@ from app.store.tokens import Purpose
 from app.supervise import Pulses, Worker, end, keep, keep_running
 from app.tls import Tls
 from app.web import deps as web
-from app.web.connections import BoundedHeads
+from app.web.connections import REST_SECONDS, BoundedHeads
 from app.web.deps import Deps, TakeAlerts, Taken, TakePage, TakeSamples, TooLargeError
 from app.web.proxied import Peered
 from app.web.routes import Lifespan, create_app
@@ -446,6 +446,7 @@ def serve(
             server_header=False,
             proxy_headers=False,
             timeout_graceful_shutdown=10,
+            timeout_keep_alive=REST_SECONDS,
             # Without it uvicorn believes whoever is on this machine: a tunnel's end, a sidecar, kubectl port-forward.
             forwarded_allow_ips=os.environ.get("FORWARDED_ALLOW_IPS") or [],
             ssl_certfile=tls.cert if tls else None,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
+from http.client import HTTPConnection
 from pathlib import Path
+from time import sleep
 
 import httpx2
 import pytest
@@ -105,6 +107,16 @@ async def test_prometheus_sends_what_it_scrapes(program: Program, database: Data
     assert failed == 0
     async with database.read.connect() as conn:
         assert "metrics" in await reach.read(conn, "shop")
+
+
+def test_a_connection_rests_as_long_as_prometheus_waits_between_two_batches(program: Program) -> None:
+    with closing(HTTPConnection(program.address.removeprefix("http://"))) as connection:
+        for rests in (6, 0):  # batch_send_deadline is five seconds
+            connection.request("GET", "/healthz")
+            assert connection.getresponse().read()
+            ours = connection.sock
+            sleep(rests)
+        assert connection.sock is ours, "it is the same connection"
 
 
 async def test_of_histograms_the_sums_of_their_buckets_come(

@@ -6,6 +6,7 @@ Grafana: https://grafana.com/docs/grafana/latest/alerting/configure-notification
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -17,7 +18,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import structs
 
-from app.collect.outbound import Endpoint, Outbound, OutboundError
+from app.collect.outbound import Endpoint, EndpointError, Outbound, OutboundError
 from app.core.alerted import RUNBOOK, WEB
 from app.core.changes.external import AHEAD
 from app.core.model import Symptom, SymptomSource
@@ -141,6 +142,18 @@ class Alertmanager(Endpoint, frozen=True, forbid_unknown_fields=True):
     """Where a cluster's alerts are listed. ``matchers`` tell them from those of others: ``cluster="shop"``."""
 
     matchers: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raises EndpointError. Alertmanager takes '...' for a part of the value: it would list nothing, and all that
+        is known to fire would have ended."""
+        super().__post_init__()
+        for one in self.matchers:
+            if not _MATCHER.fullmatch(one.strip()):
+                raise EndpointError(f'matchers: {one!r} is none: write label="value", each in a line of its own')
+
+
+_MATCHER = re.compile(r"""(?:"(?:[^"\\]|\\.)+"|[^\s"'{}=!~,]+)\s*(?:=~|!~|!=|=)\s*(?:"(?:[^"\\]|\\.)*"|[^\s"'{},]+)""")
+"""As Alertmanager reads one: https://prometheus.io/docs/alerting/latest/configuration/#matcher"""
 
 
 async def list_firing(

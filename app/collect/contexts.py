@@ -4,6 +4,7 @@ one that this process runs in.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +14,7 @@ import yaml
 
 from app.collect.alerts import Alertmanager
 from app.collect.apiserver import ApiServer
+from app.collect.outbound import EndpointError
 from app.collect.prometheus import Prometheus
 from app.collect.scrape import Target
 from app.core.clusters import cluster_name
@@ -54,6 +56,13 @@ class WantedCluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scrape_also: tuple[Begins, ...] = ()
     alertmanager: Alertmanager | None = None
 
+    def __post_init__(self) -> None:
+        """Raises EndpointError: of two targets that are called the same the samples would be one series."""
+        places = [(one.labels["job"], one.labels["instance"]) for one in self.scrape]
+        if twice := next((one for one in places if places.count(one) > 1), None):
+            job, instance = twice
+            raise EndpointError(f"scrape: two targets are the {job} of {instance}: give each an instance of its own")
+
     async def connect(self) -> ApiServer:
         """Raises apiserver.CredentialsError."""
         if not self.kubeconfig:
@@ -71,12 +80,32 @@ def read(path: Path) -> tuple[WantedCluster, ...]:
         found = msgspec.convert(read_yaml(path), _File).clusters
         for one in found:
             cluster_name(one.name)
-    except (OSError, ValueError, yaml.YAMLError) as error:  # msgspec's errors are ValueErrors
+    except msgspec.ValidationError as error:
+        raise ContextsError(f"{path}: {told(error)}{_known(str(error))}") from None
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise ContextsError(f"{path}: {told(error)}") from None
     names = [one.name for one in found]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ContextsError(f"{path}: two clusters are called {twice[0]}")
     return found
+
+
+_UNKNOWN = re.compile(r"unknown field `[^`]*`(?: - at `\$\.clusters\[\d+\](?:\.(\w+))?[^`]*`)?")
+_PARTS: dict[str | None, type[msgspec.Struct]] = {
+    None: WantedCluster,
+    "prometheus": Prometheus,
+    "scrape": Target,
+    "alertmanager": Alertmanager,
+}
+
+
+def _known(said: str) -> str:
+    """What may be written there, where msgspec says what may not."""
+    if "`$" not in said:
+        return "; clusters: stands first, and below it a list of them"
+    found = _UNKNOWN.search(said)
+    names = msgspec.structs.fields(_PARTS[found[1]]) if found else ()
+    return f"; it may have {', '.join(one.name for one in names)}" if names else ""
 
 
 def usual(kubeconfigs: Sequence[Path], *, context: str = "", pod_token: Path = POD_TOKEN) -> tuple[WantedCluster, ...]:

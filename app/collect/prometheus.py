@@ -40,7 +40,8 @@ MOST_WARNINGS = 5
 PARTIAL = "the answer is partial: not all that stores samples answered"
 UP_TO_NOW = {"latency_offset": "1ms"}
 """VictoriaMetrics answers up to now for this, where it is new enough to know it; 0 is refused. No other knows it."""
-_MATCHER = re.compile(r'[a-zA-Z_][a-zA-Z0-9_]*\s*(?:=|!=|=~|!~)\s*"(?:[^"\\\n]|\\.)*"')
+_MATCHER = r'\s*[a-zA-Z_][a-zA-Z0-9_]*\s*(?:=|!=|=~|!~)\s*"(?:[^"\\\n]|\\.)*"\s*'
+_MATCHERS = re.compile(f"{_MATCHER}(?:,{_MATCHER})*,?\\s*")
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
 Points = list[tuple[float, float]]
@@ -57,8 +58,7 @@ class Prometheus(Endpoint, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, matchers in (("matchers", self.matchers), ("app_matchers", self.app_matchers or "")):
-            rest = _MATCHER.sub("", matchers)
-            if rest.replace(",", "").strip():
+            if matchers.strip() and not _MATCHERS.fullmatch(matchers):
                 raise EndpointError(f'{name}: label="value", with commas between several, as PromQL has them in braces')
 
     @property

@@ -10,6 +10,10 @@ HEAD_SECONDS = 10.0
 """From the connection, or from the first byte of a further request, to the end of the head. As long as for a body."""
 HEAD_BYTES = 64 * 1024
 """As h11 has it: the parser that is used has no bound of its own. What comes with its first bytes is not counted."""
+REST_SECONDS = 75
+"""A connection may rest so long between two requests. uvicorn's 5 are just as long as Prometheus waits between two
+batches (batch_send_deadline), which then met a connection that was being closed; load balancers mostly keep theirs for
+60."""
 
 
 class BoundedHeads(HttpToolsProtocol):

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.collect.alerts import PayloadError, parse
+from app.collect.alerts import Alertmanager, PayloadError, parse
+from app.collect.outbound import EndpointError
 from app.core.model import Symptom
 from app.core.objects.redact import Redactor
 
@@ -162,3 +163,14 @@ def test_an_alert_of_a_clock_that_is_far_ahead_began_when_it_was_told(ahead: int
     (ended,), _ = parse(json.dumps(told).encode(), REDACTOR, received=AT)
     assert ended.ended_at is not None
     assert AT <= ended.at <= ended.ended_at <= AT + timedelta(minutes=5)
+
+
+@pytest.mark.parametrize("matcher", ["cluster='shop'", '{cluster="shop"}', 'a="b", c="d"', "cluster", "cluster=", ""])
+def test_a_matcher_that_alertmanager_would_take_for_another_is_refused(matcher: str) -> None:
+    with pytest.raises(EndpointError, match="matchers: "):
+        Alertmanager("http://alertmanager:9093", matchers=(matcher,))
+
+
+@pytest.mark.parametrize("matcher", ['cluster="shop"', "cluster=shop", ' a =~ "b|c" ', 'a=""', '"k8s.io/x" != "y\\"z"'])
+def test_matchers_are_taken_as_alertmanager_reads_them(matcher: str) -> None:
+    Alertmanager("http://alertmanager:9093", matchers=(matcher,))

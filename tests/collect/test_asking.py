@@ -91,7 +91,9 @@ def _say(text: str, _request: web.Request) -> web.Response:
     return web.Response(text=text)
 
 
-@pytest.mark.parametrize("matchers", ["cluster=shop", '"', 'a="b"} or up{', 'a="b" c', "{}", 'a="b"[5m]'])
+@pytest.mark.parametrize(
+    "matchers", ["cluster=shop", '"', 'a="b"} or up{', 'a="b" c', "{}", 'a="b"[5m]', 'a="b" c="d"', ","]
+)
 def test_matchers_are_nothing_but_matchers(matchers: str) -> None:
     with pytest.raises(EndpointError, match="matchers"):
         Prometheus("http://prometheus:9090", matchers=matchers)

@@ -39,8 +39,19 @@ def test_a_file_names_any_number_of_clusters(tmp_path: Path) -> None:
         ("clusters:\n- {name: a}\n- {name: a}", "two clusters are called a"),
         ("clusters:\n- {name: a/b}", "holds no /"),
         ("clusters:\n- {name: a, scrape_also: ['felix_*']}", "at `$.clusters[0].scrape_also[0]`"),
+        ("clusters:\n- {name: a, promethues: {}}", "it may have name, kubeconfig, context, add, exclude, prometheus,"),
+        (
+            "clusters:\n- {name: a, prometheus: {url: http://p, basic_auth: {}}}",
+            "; it may have url, token_file, username",
+        ),
+        ("clusters:\n- {name: a, scrape: [{url: http://p, jb: x}]}", "key_file, headers, job, instance"),
+        ("cluster:\n- {name: a}", "unknown field `cluster`; clusters: stands first"),
+        (
+            "clusters:\n- {name: a, scrape: [{job: etcd, url: http://p/a}, {job: etcd, url: http://p/b}]}",
+            "two targets are the etcd of p:80: give each an instance of its own - at `$.clusters[0]`",
+        ),
         ("clusters: [", "line 1, column 12"),
-        ("", "Expected `object`, got `null`"),
+        ("", "Expected `object`, got `null`; clusters: stands first, and below it a list of them"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str, said: str) -> None:
