@@ -20,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.collect.alerts import Alertmanager, list_firing
 from app.collect.contexts import ContextsError, WantedCluster
 from app.collect.follow import Follower
-from app.collect.outbound import OutboundError
+from app.collect.outbound import OutboundError, TooMuchError
 from app.collect.prometheus import REFUSED, Prometheus, evaluate
 from app.collect.segments import SpoolFullError, SpoolTakenError
 from app.collect.taking import BodyTooLargeError, KeyUnknownError, Spools
@@ -119,6 +119,8 @@ class Clusters:
             raise QueryError(f"no prometheus is named for {cluster} in clusters.yaml (docs/metrics.md)", refused=True)
         try:
             return await evaluate(source, query, await self._redactor(), start=start, end=end, step=step)
+        except TooMuchError as error:  # asked again it is as much
+            raise QueryError(f"{error}: aggregate it, or ask of a shorter time", refused=True) from None
         except OutboundError as error:
             raise QueryError(str(error), refused=error.status in REFUSED) from None
 

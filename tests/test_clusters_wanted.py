@@ -10,16 +10,21 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx2
+import pytest
+from aiohttp import web
 
 from app.clusters import RECONCILE_EVERY, Clusters
 from app.collect.alerts import Alertmanager
 from app.collect.contexts import WantedCluster
+from app.collect.outbound import MOST_BYTES
+from app.collect.prometheus import Prometheus
 from app.store.database import Database
 from app.store.incidents import list_incidents
 from app.store.seen import read_seen
 from app.supervise import Pulses
-from app.web.deps import Deps
+from app.web.deps import Deps, QueryError
 from app.web.routes import create_app
+from tests.listening import listening
 from tests.programs import free_address
 from tests.serving import program
 
@@ -145,3 +150,26 @@ async def test_an_alertmanager_that_is_away_is_a_remark_and_keeps_nobody_from_th
             await asyncio.sleep(0.2)
     [remark] = found
     assert remark.startswith(f"{url} does not say which alerts fire since ")
+
+
+async def test_a_query_whose_answer_is_too_large_is_to_be_another_one(database: Database, tmp_path: Path) -> None:
+    async def answer(_request: web.Request) -> web.Response:
+        return web.Response(body=b" " * (MOST_BYTES + 1))
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    async with listening(app) as url:
+        wanted = WantedCluster("large", str(kubeconfig(tmp_path, "large")), prometheus=Prometheus(url))
+        clusters = Clusters(
+            database,
+            Pulses(lambda: datetime.now(UTC)),
+            wanted=lambda: (wanted,),
+            folder=tmp_path / "spool",
+            spool_bytes=1_000_000,
+            clock=lambda: datetime.now(UTC),
+        )
+        now = datetime.now(UTC)
+        async with clusters.running():
+            with pytest.raises(QueryError, match="more than 10 MiB: aggregate it, or ask of a shorter time") as error:
+                await clusters.evaluate("large", "up", now - timedelta(hours=1), now, timedelta(minutes=1))
+    assert error.value.refused

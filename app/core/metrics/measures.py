@@ -172,8 +172,9 @@ def _curves(
     values = np.vstack([_finished(line, measure, query.quantile) for line in lines.values()])
     worst = np.fmax.reduce(values, axis=1)
     known = ~np.isnan(worst)
-    if (worst > 0).any():  # lines that never were anything but nothing say nothing beside others
-        known = worst > 0
+    something = np.fmax.reduce(np.abs(values), axis=1) > 0
+    if something.any():  # lines that never were anything but nothing say nothing beside others
+        known = something
     # what adds up is compared by how much there was; what does not, by its worst
     weight = np.nansum(values, axis=1) if measure in ADDITIVE else worst
     order = sorted(np.flatnonzero(known).tolist(), key=lambda place: (-weight[place], splits[place]))

@@ -123,6 +123,12 @@ def test_levels_add_up_over_replicas_and_what_all_tell_alike_does_not() -> None:
     assert values(graph(told, AXIS, SeriesQuery(("pods",), Measure.HIGHEST)))[0] == 7.0
 
 
+def test_a_line_of_nothing_is_left_out_beside_others_and_one_below_zero_is_not() -> None:
+    told = [a_series("skew", [level] * 41, node=node) for node, level in (("a", 2.0), ("b", 0.0), ("c", -3.0))]
+    found = graph(told, AXIS, SeriesQuery(("skew",), Measure.LEVEL, ("node",)))
+    assert [curve.of for curve in found.curves] == [("a",), ("c",)]
+
+
 def test_a_level_lasts_until_the_next_sample_but_not_over_a_gap() -> None:
     axis = Grid(0.0, 10.0, 24)
     times = (0.0, 30.0, 60.0, 180.0, 210.0)
