@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -59,18 +60,21 @@ class ChangeRow:
 @dataclass(frozen=True, slots=True)
 class IncidentPage:
     """The incident screen. ``onset`` is its time as told, "" where none is known; ``none_leads``: "none of these" is
-    likelier than any suspect, so that it is the answer that is read first; ``gaps``: the longest first. ``alerts`` are
-    those whose words are shown.
+    likelier than any suspect, so that it is the answer that is read first; ``onset_latest``: where the rows end, if the
+    onset may be later than it is said to be; ``gaps``: the longest first; ``unseen``: those of one reason once, and of
+    how many more that is so. ``alerts`` are those whose words are shown.
     """
 
     incident: Incident
     ranking: Ranking | None
     alerts: tuple[Symptom, ...]
     onset: str
+    onset_latest: datetime | None
     picture: Picture
     drawn: tuple[drawing.Drawn, ...]
     flags: tuple[Flag, ...]
     gaps: tuple[Gap, ...]
+    unseen: tuple[tuple[Gap, int], ...]
     seen: Seen
     none_leads: bool
     suspects: tuple[SuspectCard, ...]
@@ -193,15 +197,18 @@ def incident_page(
         gaps=around.seen.gaps,
     )
     onset = ranking.onset if ranking else incident.onset
+    gaps = tuple(sorted(around.seen.gaps, key=lambda gap: (gap.from_at - gap.to_at, gap.from_at)))
     return IncidentPage(
         incident=incident,
         ranking=ranking,
         alerts=tuple(worst_first(incident.alerts)[:MOST_ALERTS]),
         onset=onset_text(onset.at, onset.low, onset.high) if onset else "",
+        onset_latest=ranking.onset.high if ranking and ranking.onset.high > ranking.onset.at else None,
         picture=drawn,
         drawn=drawing.rows(drawn),
         flags=flags(drawn),
-        gaps=tuple(sorted(around.seen.gaps, key=lambda gap: (gap.from_at - gap.to_at, gap.from_at))),
+        gaps=gaps,
+        unseen=_by_reason(gaps),
         seen=around.seen,
         none_leads=ranking.none_leads if ranking else False,
         suspects=tuple(one for one in cards if one.suspect.rank in carded),
@@ -212,6 +219,15 @@ def incident_page(
         zoom=zoom(axis.from_at, axis.to_at, ranking, fits=not asked.get("from") and not asked.get("to")),
         follow=follow,
     )
+
+
+def _by_reason(gaps: Sequence[Gap]) -> tuple[tuple[Gap, int], ...]:
+    """The first of those whose reason is the same but for its numbers, and how many more there are: after a restart of
+    the API server it is that of every kind."""
+    found: dict[str, list[Gap]] = {}
+    for gap in gaps:
+        found.setdefault(re.sub(r"\d+", "", gap.why), []).append(gap)
+    return tuple((alike[0], len(alike) - 1) for alike in found.values())
 
 
 def change_rows(

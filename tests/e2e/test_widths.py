@@ -119,6 +119,13 @@ async def test_the_words_over_the_drawing_are_whole(visit: Visit, path: str, vie
             assert abs(room[0] - room[1]) <= 2, "the words stand in the middle"
 
 
+async def test_the_time_to_the_onset_is_whole(visit: Visit) -> None:
+    async with visit(INCIDENT) as page:
+        cell = page.locator("td.t").first
+        await cell.evaluate("cell => { cell.textContent = 'T−23 h 59 min'; cell.style.display = 'table-cell' }")
+        assert await cell.evaluate("cell => cell.scrollWidth - cell.clientWidth") <= 0
+
+
 async def test_a_narrow_drawing_names_its_lanes_and_keeps_its_shapes(visit: Visit) -> None:
     async with visit(INCIDENT, viewport=PHONE) as page:
         for name in ("Problems", "Write fight", "Access & network"):

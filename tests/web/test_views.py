@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from msgspec import structs
 
 from app.core.changes.recipe import Known
+from app.core.findings import Ranking
 from app.core.model import Object, ObjectState
+from app.core.screen.axis import Axis
 from app.store.seen import Seen
 from app.store.surroundings import Surroundings
+from app.web import views
 from app.web.cards import distance, suspect_card, turn
 from app.web.change_views import After, change_page
+from app.web.views import IncidentPage, Opened
 from tests.web import world
+
+MINUTE = timedelta(minutes=1)
+AROUND = Surroundings(marks=(), derived=0, rollouts=(), problems=(), seen=Seen(freshness=(), gaps=(), kinds=()))
 
 
 @pytest.mark.parametrize(
@@ -65,9 +73,41 @@ def test_the_revert_uses_the_state_only_while_nobody_wrote_the_same_again(*, unt
     )
     state: Object = {"spec": {"parts": [{"name": "a", "size": 2}, {"name": "b", "size": 5}]}}
     last = ObjectState(custom, change.uid, "7", change.at, state)
-    around = Surroundings(marks=(), derived=0, rollouts=(), problems=(), seen=Seen(freshness=(), gaps=(), kinds=()))
     again = structs.replace(change, at=change.at + timedelta(seconds=9), resource_version="8")
     known = Known(last, () if untouched else (again,))
-    page = change_page(change, (), around, known=known, after=After((), 0.0, (), ()), address="http://here/changes/1")
+    page = change_page(change, (), AROUND, known=known, after=After((), 0.0, (), ()), address="http://here/changes/1")
     assert ("kubectl patch" in page.recipe.command) is untouched
     assert ('"name":"b"' in page.recipe.command) is untouched
+
+
+def test_what_was_not_seen_for_one_reason_is_told_once() -> None:
+    gone, slow = "the watch cannot go on: too old resource version: {} (853)", "the watch was behind"
+    gaps = (
+        world.gap(),
+        *(
+            structs.replace(world.gap(), kind=f"K{n}", to_at=world.gap().to_at + n * MINUTE, why=gone.format(n))
+            for n in (1, 2, 3)
+        ),
+        structs.replace(world.gap(), kind="Node", to_at=world.gap().to_at + 9 * MINUTE, why=slow),
+    )
+    around = replace(AROUND, seen=Seen(freshness=(), gaps=gaps, kinds=()))
+    page = an_incident_page(world.ranking(), around)
+    assert [(gap.why, alike) for gap, alike in page.unseen] == [(slow, 0), (gone.format(3), 2), (world.gap().why, 0)]
+    assert len(page.gaps) == 5
+
+
+def test_rows_that_end_after_the_onset_are_not_said_to_be_before_it() -> None:
+    onset = world.ranking().onset
+    for later in (timedelta(0), MINUTE):
+        ranking = structs.replace(world.ranking(), onset=structs.replace(onset, high=onset.at + later))
+        page = an_incident_page(ranking, AROUND)
+        assert page.onset_latest == (onset.at + later if later else None)
+
+
+def an_incident_page(ranking: Ranking, around: Surroundings) -> IncidentPage:
+    incident = world.incident()
+    follow = views.follow(incident, ranking, Opened((), None), now=world.START)
+    axis = Axis(world.START - MINUTE, world.START + MINUTE)
+    return views.incident_page(
+        incident, ranking, axis=axis, around=around, rows=(), next_cursor=None, asked={}, follow=follow
+    )
