@@ -195,9 +195,10 @@ def _facts(told: Told) -> Iterator[str]:
     if incident.severity:
         yield escape(incident.severity)
     since = f"since {moment(incident.started_at)}"
-    if incident.status == "resolved" and incident.resolved_at is not None:
+    if incident.status in ("resolved", "suspected") and incident.resolved_at is not None:
         lasted = (incident.resolved_at - incident.started_at).total_seconds()
-        yield f"*resolved*, {since}, for {duration(lasted)}"
+        over = ", over by now" if incident.status == "suspected" else ""
+        yield f"*{incident.status}*{over}, {since}, for {duration(lasted)}"
     else:
         yield f"*{incident.status}* {since}"
     if told.ranking:

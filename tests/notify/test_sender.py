@@ -195,6 +195,10 @@ async def test_what_is_only_suspected_is_told_as_that_where_it_is_wanted(desk: D
     assert desk.message["blocks"][0]["text"]["text"].startswith("🟡")
     assert "*suspected* since" in str(desk.message["blocks"])
     assert not mistakes(desk.message["blocks"])
+    await desk.save(replace(quiet, resolved_at=quiet.started_at + timedelta(minutes=5)))
+    await desk.send(3)
+    assert "*suspected*, over by now, since" in str(desk.message["blocks"])
+    assert desk.slack.thread(desk.message["ts"]) == []
     await desk.save(replace(quiet, status="open"))
     await desk.send(3)
     (said,) = desk.slack.thread(desk.message["ts"])

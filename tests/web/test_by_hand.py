@@ -309,7 +309,9 @@ async def test_the_buttons_resolve_and_reopen(hands: Site) -> None:
         assert ">Resolve</button>" in (await client.get(path)).text
         answer = await send(client, f"{path}/status", status="resolved")
         assert (answer.status_code, answer.headers["location"]) == (303, path)
-        assert ">Reopen</button>" in (await client.get(path)).text
+        resolved = (await client.get(path)).text
+        assert ">Reopen</button>" in resolved
+        assert "<span>resolved at <b>" in resolved
         await send(client, f"{path}/status", status="open")
         assert ">Resolve</button>" in (await client.get(path)).text
         assert (await send(client, f"{path}/status", status="gone")).status_code == 422

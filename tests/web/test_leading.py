@@ -77,6 +77,14 @@ async def test_a_ranking_that_is_forgotten_is_not_said_to_come(site: Site) -> No
     assert all(told in table for table in tables)
 
 
+async def test_of_what_was_suspected_the_page_says_that_it_is_over(site: Site) -> None:
+    quiet = replace(world.incident(), id="0000000000ab", status="suspected", resolved_at=world.END, alerts=())
+    async with site.database.write.begin() as conn:
+        await incidents.save_incident(conn, quiet)
+    async with site.client() as client:
+        assert f"<span>suspected, over at <b>{world.END:%-d %b}" in (await client.get(f"/incidents/{quiet.id}")).text
+
+
 async def test_what_was_made_in_one_go_with_a_suspect_is_named_once(site: Site) -> None:
     ranking = world.ranking()
     first, second, *others = ranking.suspects

@@ -65,6 +65,8 @@ def merged(one: Incident, into: Incident, *, now: datetime) -> tuple[Incident, I
         raise CannotError("into", f"that incident is a part of {into.merged_into}: merge into that one")
     if one.cluster != into.cluster:
         raise CannotError("into", f"that incident is of the cluster {into.cluster}, this one of {one.cluster}")
+    if into.status == "suspected" != one.status:  # what somebody is called for does not become quiet
+        into = replace(into, status=one.status, resolved_at=one.resolved_at)
     known = {(alert.fingerprint, alert.at) for alert in into.alerts}
     alerts = [*into.alerts, *(alert for alert in one.alerts if (alert.fingerprint, alert.at) not in known)]
     whole = replace(

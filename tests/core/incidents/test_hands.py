@@ -108,6 +108,15 @@ def test_what_is_merged_gives_its_alerts_and_later_ones_of_theirs() -> None:
     assert len(joined(ended, replace(alert, at=after(7600))).alerts) == 3
 
 
+def test_what_somebody_is_called_for_stays_so_as_a_part_of_what_was_only_suspected() -> None:
+    quiet = replace(from_alert(), alerts=(), status="suspected", origin=Origin.ITSELF)
+    assert merged(by_hand(), quiet, now=NOON)[1].status == "open"
+    _, whole = merged(amended(by_hand(), Said(status="resolved"), now=after(60)), quiet, now=after(90))
+    assert (whole.status, whole.resolved_at) == ("resolved", after(60))
+    over = replace(quiet, id="over", resolved_at=after(60))
+    assert merged(over, quiet, now=after(90))[1].resolved_at is None, "it goes on"
+
+
 def test_merged_again_nothing_changes() -> None:
     pair = merged(from_alert(), by_hand(), now=NOON)
     assert merged(*pair, now=NOON + timedelta(days=1)) == pair
