@@ -33,6 +33,11 @@ SHARED = "In a channel that is shared with another workspace a reaction mutes no
 """Of a reaction Slack says who it is from, but not of which workspace they are
 (https://docs.slack.dev/reference/events/reaction_added)."""
 
+OF_INCIDENT = (
+    "This message tells of an incident, and incidents are told at any time: nothing is muted. 🔕 below the message of a"
+    " change mutes what changed, and `/foreshock mute [1h] [namespace]` more than one."
+)
+
 log = structlog.get_logger()
 
 
@@ -95,8 +100,9 @@ class Mutes:
             if len(told) == 1 and not is_shared:
                 await self._react(conn, channel, told[0], is_added=kind == "reaction_added", user=user)
                 return
-        if told and kind == "reaction_added":
-            await self._whisper(channel, user, SHARED if is_shared else SEVERAL)
+            of_incident = not told and await notices.is_of_incident(conn, channel, ts)
+        if kind == "reaction_added" and (told or of_incident):
+            await self._whisper(channel, user, OF_INCIDENT if of_incident else SHARED if is_shared else SEVERAL)
 
     async def _react(
         self, conn: AsyncConnection, channel: str, resource: Resource, *, is_added: bool, user: str

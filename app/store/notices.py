@@ -248,6 +248,13 @@ async def told_in(conn: AsyncConnection, channel: str, ts: str) -> tuple[Resourc
     return tuple(Resource(*row) for row in await conn.execute(query))
 
 
+async def is_of_incident(conn: AsyncConnection, channel: str, ts: str) -> bool:
+    """Whether a message of Slack tells of an incident."""
+    m = messages.c
+    query = select(m.id).where(m.channel == channel, m.ts == ts, m.incident_id.is_not(None)).limit(1)
+    return (await conn.execute(query)).first() is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Mute:
     """What a channel is not told of until then: all, or what is of a cluster and in a namespace ("" stands for any); or

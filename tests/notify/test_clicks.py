@@ -17,8 +17,10 @@ from msgspec.structs import replace
 from sqlalchemy import text
 
 from app.core.findings import NONE, Opinion
+from app.core.routes import NO_ROUTES
 from app.notify.clicks import Clicks, clicked
 from app.notify.connection import listen
+from app.notify.mutes import REACTION, Mutes
 from app.notify.sender import Sender
 from app.notify.slack import slack
 from app.store import incidents
@@ -240,3 +242,13 @@ async def test_who_asks_for_more_is_shown_the_other_suspects(site: Site, told: W
         await conn.execute(text("DELETE FROM rankings"))
     await clicks(site, told).take(payload)
     assert "its ranking, of" in str(told.whispers[-1]), "it was said that the incident is not known any more"
+
+
+async def test_a_reaction_to_an_incident_mutes_nothing_and_who_reacted_is_told(site: Site, told: Workspace) -> None:
+    mutes = Mutes(site.database.write, clicks(site, told).slack, lambda: NO_ROUTES, lambda: NOW)
+    item = {"type": "message", "channel": CHANNEL, "ts": told.messages[0]["ts"]}
+    for kind in ("reaction_added", "reaction_removed"):
+        await mutes.take({"event": {"type": kind, "reaction": REACTION, "user": "U0000000001", "item": item}})
+    (whisper,) = told.whispers
+    assert whisper["user"] == "U0000000001"
+    assert "incidents are told at any time: nothing is muted" in whisper["text"]
