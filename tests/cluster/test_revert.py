@@ -294,3 +294,21 @@ def test_an_object_whose_owner_is_gone_is_made_without_it(lab: World) -> None:
     state = wanted(lab, "configmap/owned")
     assert state is not None
     assert (state["data"], state["metadata"].get("ownerReferences")) == ({"a": "1"}, None)
+
+
+def test_who_applies_by_the_server_meets_a_conflict_afterwards(lab: World) -> None:
+    """As the documentation says: the fields belong to who wrote them last."""
+
+    def applied(a: str, *more: str) -> subprocess.CompletedProcess[str]:
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "served"}, "data": {"a": a}}
+        command = " ".join(("kubectl apply --server-side --field-manager=ci -f -", *more))
+        return shell(lab, command, given=orjson.dumps(body).decode())
+
+    assert applied("1").returncode == 0
+    newest(lab, "served", 1)
+    assert applied("2").returncode == 0
+    done(lab, recipe(lab, newest(lab, "served", 2))["command"])
+    refused = applied("3")
+    assert refused.returncode != 0
+    assert 'conflict with "kubectl-patch"' in refused.stderr
+    assert applied("3", "--force-conflicts").returncode == 0
