@@ -102,8 +102,12 @@ def _told(target: Target) -> Told:
 
 def _since_first_scrape(members: list[MetricSeries], scraped: list[MetricSeries]) -> Iterator[MetricSeries]:
     """The series of one target, of all that were ``scraped`` of it. One that was summed up over instances began when
-    any of these did. Those that begin together have the same times then, too."""
+    any of these did. Those that begin together have the same times then, too.
+
+    What begins with a STARTED of the target is told by somebody else from then on, under other labels, as those of a
+    second replica of a Prometheus: what was counted before was so long before that."""
     scrapes = max((one.times for one in scraped), key=len)
+    tellers = [one.times[0] for one in scraped if one.name == STARTED and one.times[0] > scrapes[0]]
     drift: float | None = None
     restarts: list[float] = []
     earlier: dict[int, tuple[tuple[float, ...], tuple[float, ...], bool]] = {}
@@ -115,6 +119,9 @@ def _since_first_scrape(members: list[MetricSeries], scraped: list[MetricSeries]
         if drift is None:
             drift = _interval(scrapes) / 2 if len(scrapes) > 1 else 0.0
             restarts = sorted(_restarts(scraped))
+        if any(-drift <= begins - joined <= 2 * drift for joined in tellers):  # sums follow within a scrape
+            yield one
+            continue
         if id(one.times) not in earlier:
             before = tuple(time for time in scrapes if time < begins - drift)
             fresh = bool(before) and any(before[-1] < time <= begins + drift for time in restarts)

@@ -96,6 +96,21 @@ def test_a_counter_that_is_made_at_its_first_use_was_zero_before() -> None:
     assert values(both, 1) == [0.0] * 5 + [1.0] * 5
 
 
+@pytest.mark.parametrize("joins", [8.0, 150.0])
+def test_who_tells_of_a_target_under_other_labels_adds_nothing_that_was_counted_before(joins: float) -> None:
+    later = tuple(time + joins for time in EVERY_15 if time + joins <= 600)
+    told = [
+        a_series("requests_total", counting(5, first=1e6), replica="a"),
+        a_series(STARTED, [100.0] * 41, replica="a"),
+        a_series("requests_total", counting(5, times=later, first=1e6), later, replica="b"),
+        a_series(STARTED, [100.0] * len(later), later, replica="b"),
+        # what is made at its first use afterwards was zero before, whoever tells of it
+        a_series("requests_total", counting(2, times=later[20:], first=30.0), later[20:], replica="b", code="500"),
+    ]
+    assert max(one or 0 for one in values(graph(told, AXIS, a_rate()))) < 13
+    assert values(graph(told, AXIS, a_rate(by=("code",))), 1)[:4] == [0.0] * 4
+
+
 def test_most_lines_stay_and_the_others_are_added_up() -> None:
     told = [a_series("requests_total", counting(number), verb=f"V{number}") for number in range(1, 6)]
     found = graph(told, AXIS, a_rate(by=("verb",), most=2))
