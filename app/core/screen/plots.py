@@ -30,9 +30,15 @@ SERVICE_ACCOUNT = "system:serviceaccount:"
 """Begins the names of most callers and says nothing that its namespace behind it does not."""
 
 
+ENDED_SECONDS = 120.0
+"""A line that is not known for so long before the last that is known of its graph has ended. Targets are not scraped at
+one moment, and an API server once a minute."""
+
+
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One curve: its points (x, 0 to 1 of the plot's peak; None breaks it) and its figures in words."""
+    """One curve: its points (x, 0 to 1 of the plot's peak; None breaks it) and its figures in words. ``last`` is "–"
+    where it ended before its graph did."""
 
     name: str
     points: tuple[tuple[float, float] | None, ...]
@@ -85,7 +91,7 @@ def plot(key: str, title: str, unit: str, *, graph: Graph, axis: Axis, asked: Me
         unit=unit,
         peak=peak,
         peak_text=measure(peak, unit),
-        traces=tuple(_trace(curve, xs, peak, unit=unit) for curve in graph.curves),
+        traces=tuple(_trace(curve, xs, peak, unit=unit, ended=_ended(curve, graph)) for curve in graph.curves),
         blind=_blind(graph, axis),
         remark=remark(graph, asked=asked),
     )
@@ -112,7 +118,14 @@ def _at(grid: Grid, number: float) -> datetime:
     return datetime.fromtimestamp(grid.start + number * grid.step, UTC)
 
 
-def _trace(curve: Curve, xs: Sequence[float], peak: float, *, unit: str) -> Trace:
+def _ended(curve: Curve, graph: Graph) -> bool:
+    """Whether nothing is known of a curve any more where others of the graph still are."""
+    last = max((int(np.flatnonzero(_known(one))[-1]) for one in graph.curves if _known(one).any()), default=0)
+    recent = max(1, int(ENDED_SECONDS // graph.axis.step))
+    return not _known(curve)[max(0, last - recent) : last + 1].any()
+
+
+def _trace(curve: Curve, xs: Sequence[float], peak: float, *, unit: str, ended: bool) -> Trace:
     known = curve.values[_known(curve)]
     last, mean, highest = (known[-1], known.mean(), known.max()) if len(known) else (0.0, 0.0, 0.0)
     heights = (curve.values / peak if peak > 0 else curve.values * 0.0).tolist()
@@ -120,7 +133,7 @@ def _trace(curve: Curve, xs: Sequence[float], peak: float, *, unit: str) -> Trac
     return Trace(
         name=curve.name.replace(SERVICE_ACCOUNT, ""),
         points=points,
-        last=measure(float(last), unit),
+        last="–" if ended else measure(float(last), unit),
         mean=measure(float(mean), unit),
         highest=measure(float(highest), unit),
         others=bool(curve.others),

@@ -138,6 +138,18 @@ def test_levels_add_up_over_replicas_and_what_all_tell_alike_does_not() -> None:
     assert values(graph(told, AXIS, SeriesQuery(("pods",), Measure.HIGHEST)))[0] == 7.0
 
 
+def test_a_line_that_ended_has_no_last_value() -> None:
+    grid = Grid(AXIS.start, 60.0, 20)
+    axis = Axis(datetime.fromtimestamp(grid.start, UTC), datetime.fromtimestamp(grid.epoch(grid.size), UTC))
+    until = {"ended": 600.0, "late": 1080.0, "whole": 1200.0}
+    told = []
+    for verb, end in until.items():
+        times = tuple(float(t) for t in range(0, int(end) + 1, 15))
+        told.append(a_series("requests_total", counting(2, times=times), times, verb=verb))
+    found = plot("a", "A", "/s", graph=graph(told, grid, a_rate(by=("verb",))), axis=axis, asked=Measure.RATE)
+    assert {trace.name: trace.last for trace in found.traces} == {"ended": "–", "late": "2/s", "whole": "2/s"}
+
+
 def test_a_line_of_nothing_is_left_out_beside_others_and_one_below_zero_is_not() -> None:
     told = [a_series("skew", [level] * 41, node=node) for node, level in (("a", 2.0), ("b", 0.0), ("c", -3.0))]
     found = graph(told, AXIS, SeriesQuery(("skew",), Measure.LEVEL, ("node",)))
