@@ -13,6 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 import msgspec
 
@@ -29,6 +30,8 @@ SHORTEST = timedelta(minutes=1)
 OVERLAP = timedelta(minutes=1)
 """Asked for again each time: samples reach a Prometheus that is written to, as Mimir is, late and out of order, and
 VictoriaMetrics says of the last half minute what was before (-search.latencyOffset)."""
+LATE = timedelta(seconds=30)
+"""Sums that all stand still for less are not believed: VictoriaMetrics says of what is newer what was before."""
 STEP = timedelta(seconds=30)
 TOO_MUCH = frozenset({422})
 """What Prometheus answers to a query that loads too many samples."""
@@ -193,8 +196,11 @@ class Asking:
         low = max(since or now - FIRST, now - FIRST) - OVERLAP
         high = min(now, low + OVERLAP + self._span)
         async with Outbound.to(self._source) as outbound:
-            answers = [*await self._plain(outbound, low, high), *await self._sums(outbound, low, high)]
-        found = {key: self._news(key, points) for one in answers for key, points in _lines(one, self._source)}
+            plain, sums = await self._plain(outbound, low, high), await self._sums(outbound, low, high)
+        answers = [*plain, *sums]
+        found = {key: self._news(key, points) for one in plain for key, points in _lines(one, self._source)}
+        summed = {key: points for one in sums for key, points in _lines(one, self._source)}
+        found |= {key: self._news(key, points) for key, points in _settled(summed, now).items()}
         news = {key: points for key, points in found.items() if points}
         return Asked(
             tuple(_series(key, points, self._redactor) for key, points in news.items()),
@@ -263,6 +269,14 @@ class Asking:
         """What was not kept yet of a series, or with another value."""
         kept = self._kept.get(key, {})
         return [(at, value) for at, value in points if at not in kept or not _is_same(value, kept[at])]
+
+
+def _settled(sums: Mapping[Key, Points], now: datetime) -> dict[Key, Points]:
+    """Sums without the newest points, where none of them moves any more: asked for again they tell whether it is so."""
+    moves = (at for points in sums.values() for (_, old), (at, new) in pairwise(points) if new != old)
+    least = max(moves, default=-math.inf)
+    least = max(least, (now - LATE).timestamp())
+    return {key: [point for point in points if point[0] <= least] or points[:1] for key, points in sums.items()}
 
 
 def _is_same(value: float, other: float) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
 
@@ -123,6 +124,34 @@ async def test_what_comes_late_and_what_is_another_value_by_then_is_told_and_not
             points = [point for one in asked.series for point in zip(one.times, one.values, strict=True)]
             found.append([(at - T0.timestamp(), value) for at, value in points])
     assert found == [[(-40, 1), (-10, 2)], [(-25, 7), (-10, 3), (20, 4)], []]
+
+
+@pytest.mark.parametrize("others_move", [False, True])
+async def test_sums_that_all_stand_still_are_believed_half_a_minute_later(*, others_move: bool) -> None:
+    rounds = [{-60: 1, -30: 2, 0: 2}, {-30: 2, 0: 3, 30: 3}, {0: 3, 30: 3, 60: 3}]
+    found: list[dict[float, float]] = []
+
+    def a_line(told: Mapping[int, float], code: str) -> dict[str, object]:
+        points = [[T0.timestamp() + at, str(value)] for at, value in told.items()]
+        return {"metric": {"__name__": "http_requests_total", "code": code}, "values": points}
+
+    def answer(_request: web.Request) -> web.Response:
+        told = rounds[len(found)]
+        lines = [a_line(told, "200"), *([a_line({at: at for at in told}, "500")] if others_move else [])]
+        return web.json_response({"data": {"resultType": "matrix", "result": lines}})
+
+    async with answering(answer) as url:
+        asking = Asking(Prometheus(url), Question(summed={"http_requests_total": ("code",)}), REDACTOR)
+        for number in range(len(rounds)):
+            asked = await asking.read(T0, T0 + number * timedelta(seconds=30))
+            asking.keep(asked)
+            series = (one for one in asked.series if dict(one.labels)["code"] == "200")
+            points = [point for one in series for point in zip(one.times, one.values, strict=True)]
+            found.append({at - T0.timestamp(): value for at, value in points})
+    if others_move:
+        assert found == [{-60: 1, -30: 2, 0: 2}, {0: 3, 30: 3}, {60: 3}]
+    else:
+        assert found == [{-60: 1, -30: 2}, {0: 3}, {30: 3}]
 
 
 async def test_what_is_asked_begins_a_little_before_it_and_spans_no_more_than_is_read_at_once() -> None:
