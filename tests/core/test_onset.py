@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -5,6 +7,7 @@ from hypothesis import strategies as st
 
 from app.core.onset import (
     Burst,
+    Floats,
     count_burst,
     count_bursts,
     count_step,
@@ -51,6 +54,15 @@ def test_what_grows_to_the_end_began_where_it_left_the_level(begins: int, top: i
     assert step is not None
     assert abs(step.index - begins) <= 2
     assert step.after == pytest.approx(1.0, abs=0.15)
+
+
+@pytest.mark.parametrize("grows", [lambda since: np.log1p(0.5 * since), np.sqrt, np.square])
+def test_what_does_not_grow_evenly_is_dated_as_well(grows: Callable[[Floats], Floats]) -> None:
+    """As the logarithm of a latency that rises by as much each second, or what feeds on itself."""
+    rises = grows(np.maximum(np.arange(64.0) - 30, 0))
+    step = level_step(rises / rises.max() + np.random.default_rng(3).normal(0, 0.01, 64), floor=0.05)
+    assert step is not None
+    assert abs(step.index - 30) <= 3
 
 
 def test_a_ramp_that_ends_soon_is_no_leak() -> None:
