@@ -312,6 +312,7 @@ def _backends(change: Change, states: list[State], top: Topology, add: Add) -> N
         if service.name in names:
             touched_workloads(top, servers_of(top.states[service], service.namespace or "", top), add, 1)
     _callers(states, top, add, READ if not is_cosmetic(change) else 1)
+    touched_entrances(top, change.resource.namespace or "", states, add, READ if not is_cosmetic(change) else 1)
     for state in states:
         spec = state.get("spec")
         for tls in (spec.get("tls") if isinstance(spec, dict) else None) or []:

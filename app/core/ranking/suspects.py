@@ -65,7 +65,7 @@ from app.core.signals.outside import with_outside
 from app.core.signals.places import located
 from app.core.signals.relists import relist_signals
 from app.core.signals.series import metric_signals, sparks
-from app.core.signals.serving import Rise, rises, serving_signals, serving_sparks
+from app.core.signals.serving import Rise, answering, rises, serving_signals, serving_sparks
 from app.core.signals.signal import Signal, SignalKind, moment
 from app.core.signals.silence import silence_signals
 from app.core.signals.waits import wait_signals
@@ -145,7 +145,8 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES, apart: frozense
     signals = with_unready(signals, top_of)
     signals = with_blamed(with_outside(with_linked(signals, gathered.changes), top_of, incident), top_of)
     signals = with_operators(signals, top_of)
-    signals = with_fellows(with_probed(signals, incident, top_of, is_held=is_held), top_of)
+    signals = with_probed(signals, incident, top_of, answering=lambda: answering(apps, top_of), is_held=is_held)
+    signals = with_fellows(signals, top_of)
     around = surroundings(incident, top_of, new=new)
     weighed = weigh(signals, incident.scope, near=around, top=top_of)
     if not gathered.calls:

@@ -47,6 +47,7 @@ MORE, BEFORE = 3.0, 40
 """So many times as many requests, than in so many bins before, are more than most clients make that try again."""
 ALONE = dict.fromkeys(("answers 504", "answers DeadlineExceeded"), 0.4)
 """What one workload answers by itself as it waits in vain: for who is slow, or for packets that are lost."""
+LATELY = 10
 SEVERAL, NETWORK = 3, 0.5
 """In so many namespaces at once calls get no answer by the network rather than by chance, and how much they are about
 it."""
@@ -82,6 +83,19 @@ def rises(told: Laid, top: Topology) -> list[Rise]:
         _at_the_door(rise, denied=rise.home in knows) if rise.by_door and key not in own else rise
         for key, rise in best.items()
     ]
+
+
+def answering(told: Laid | None, top: Topology) -> set[Entity]:
+    """The workloads that count what they answer, and did so in the last LATELY bins."""
+    counted, of = requests(told) if told else {}, homes(top)
+    counts = counting(counted)
+    return {
+        home
+        for servers in counted.values()
+        for entity, served in servers.items()
+        if entity in counts and np.nansum(served.total[-LATELY:]) > 0
+        for home in of(entity)
+    }
 
 
 def _at_the_door(rise: Rise, *, denied: bool) -> Rise:

@@ -18,7 +18,7 @@ from app.core.model import FieldDiff, MetricSeries, Object, Verb
 from app.core.ranking import suspects
 from app.core.ranking.candidates import candidates
 from app.core.ranking.explain import explain
-from app.core.signals.serving import rises, serving_signals, serving_sparks
+from app.core.signals.serving import answering, rises, serving_signals, serving_sparks
 from app.core.signals.signal import Signal
 from tests.core.company import ranked
 from tests.core.factories import a_change, a_resource, a_state, a_workload, after, an_incident
@@ -58,6 +58,13 @@ def test_a_workload_whose_answers_begin_to_fail_says_so_from_then_on() -> None:
     assert signal.facts["reason"] == FAILS
     assert signal.about["workload", "shop", "orders"] == 1.0
     assert signal.low.timestamp() < START + 40 * STEP <= signal.high.timestamp()
+
+
+def test_who_answers_is_known_of_what_counts_it_lately() -> None:
+    orders = ("workload", "shop", "orders")
+    assert answering(told(counted(PER_BIN, code="200")), company()) == {orders}
+    assert answering(told(counted(0, before=PER_BIN, since=40, code="200")), company()) == set()
+    assert answering(None, company()) == set()
 
 
 @pytest.mark.parametrize(("failed", "seen"), [(20, True), (3, False)])

@@ -1,0 +1,45 @@
+"""A host that is not answered from outside, while the app behind it answers: it is on the way there."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.core.edges.indexing import topology
+from app.core.edges.reach import reach
+from app.core.entities import Entity
+from app.core.ranking.probed import ON_THE_WAY, with_probed
+from app.core.signals.signal import Signal, SignalKind
+from tests.core.edges.test_front_doors import company
+from tests.core.factories import NOON, a_change, a_resource, an_alert, an_incident
+
+WALLET: Entity = ("workload", "pay", "wallet")
+ENTRANCE: Entity = ("entrance", "pay", "wallet")
+
+
+def found(*signals: Signal, answering: set[Entity], host: str = "wallet.corp.example") -> list[Signal]:
+    incident = an_incident(an_alert(NOON, name="ProbeFailed", instance=f"https://{host}"))
+    return with_probed(signals, incident, topology(company()), answering=lambda: answering, is_held=False)
+
+
+def test_what_answers_behind_a_host_is_not_what_keeps_it_from_being_answered() -> None:
+    (signal,) = found(answering={WALLET})
+    assert signal.sentence == "from outside one host is not answered, while what is behind answers"
+    assert signal.about[ENTRANCE] == ON_THE_WAY
+    assert WALLET not in signal.about
+
+
+def test_of_what_counts_no_answers_it_is_not_known() -> None:
+    assert found(answering=set()) == []
+    assert found(answering={WALLET}, host="other.corp.example") == []
+
+
+def test_what_complains_behind_it_says_enough() -> None:
+    complaint = Signal(
+        kind=SignalKind.SYMPTOM, low=NOON, high=NOON, strength=0.5, about={WALLET: 1.0}, sentence="fails"
+    )
+    assert found(complaint, answering={WALLET}) == [complaint]
+
+
+@pytest.mark.parametrize(("kind", "name"), [("Ingress", "wallet"), ("Secret", "wallet-tls")])
+def test_what_a_host_is_shown_by_is_its_entrance(kind: str, name: str) -> None:
+    assert ENTRANCE in reach(a_change(a_resource(kind, name, "pay"), path=("spec", "x")), topology(company()))
