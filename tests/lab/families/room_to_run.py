@@ -52,7 +52,8 @@ async def processor_savings(lab: Lab) -> AsyncIterator[None]:
         turn = crc32(uid_of(container.pod).encode()) % BUSY_EVERY  # each has its own
         if (now().timestamp() + turn) % BUSY_EVERY > BUSY_SECONDS or container.seconds < QUIET_SECONDS + lab.lag:
             return 0.0
-        return max(0.0, needs / millicores(str(container.spec["resources"]["limits"]["cpu"])) - 1)
+        limit = container.spec["resources"]["limits"].get("cpu")
+        return max(0.0, needs / millicores(limit) - 1) if limit else 0.0
 
     def check(container: Container) -> Problem | None:
         return Problem("killed", LATE, at_once=True) if lacks(container) > 1 else None
