@@ -1,9 +1,11 @@
-"""Who reads has connections of their own: recording cannot take them."""
+"""Who reads has connections of their own: recording cannot take them.
+
+Who waits for a connection or a lock that is not let go is answered 503, after five seconds.
+"""
 
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from time import monotonic
 
 import pytest
 from sqlalchemy import text
@@ -14,12 +16,10 @@ from app.store.record import lock, record
 from tests.web import world
 from tests.web.conftest import Site
 
-IN_TIME = 2.0
-"""Seconds; a pool that is used up is waited for for five."""
 PATHS = ("/api/v1/changes", "/api/v1/what-changed", "/api/v1/incidents", "/api/v1/calls?cluster=shop", "/changes")
 
 
-async def test_rest_answers_in_time_while_every_connection_that_writes_is_taken(site: Site) -> None:
+async def test_rest_answers_while_every_connection_that_writes_is_taken(site: Site) -> None:
     async with AsyncExitStack() as taken:
         for engine in (site.database.write, site.database.turns):
             for _ in range(engine.pool.size()):  # type: ignore[attr-defined]
@@ -27,10 +27,8 @@ async def test_rest_answers_in_time_while_every_connection_that_writes_is_taken(
                 await conn.execute(text("SELECT 1"))
         async with site.client() as client:
             for path in PATHS:
-                began = monotonic()
                 answer = await client.get(path)
                 assert answer.status_code == 200, answer.text
-                assert monotonic() - began < IN_TIME, path
         with pytest.raises(PoolTimeoutError):  # so they were all taken
             await taken.enter_async_context(site.database.write.connect())
 
@@ -41,9 +39,7 @@ async def test_rest_does_not_wait_for_a_batch_that_is_being_recorded(site: Site)
         await record(conn, Batch(world.CLUSTER, changes=(world.a_change("half", version="half"),)))
         async with site.client() as client:
             for path in PATHS:
-                began = monotonic()
                 answer = await client.get(path)
                 assert answer.status_code == 200, answer.text
-                assert monotonic() - began < IN_TIME, path
                 assert "image of half" not in answer.text
         await transaction.rollback()
