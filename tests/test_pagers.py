@@ -115,6 +115,13 @@ async def test_an_incident_of_pagerduty_is_one_alert_from_trigger_to_end(stand: 
     assert "hunter2secret" not in repr(incident)
 
 
+async def test_an_end_that_is_still_to_come_is_when_it_was_told(stand: Stand) -> None:
+    for kind, at in (("triggered", 20), ("resolved", -3)):
+        await stand.page("ahead", an_event(f"incident.{kind}", f"ahead {kind}", at=at))
+    (incident,) = await stand.incidents("ahead")
+    assert NOW <= incident.resolved_at <= datetime.now(UTC)
+
+
 async def test_what_is_reopened_is_the_same_incident_and_ends_again(stand: Stand) -> None:
     told = (("triggered", 20), ("resolved", 15), ("reopened", 10), ("resolved", 5))
     states = []

@@ -74,8 +74,9 @@ def parse(
 
     An alert that is resolved and does not say since when ended by ``received`` at the latest, and one whose sender's
     clock is further ahead of ``now`` than AHEAD began then: ``received``, but for a file, whose own time says when it
-    was copied and not when its alerts are from. What the payload is grouped by (``group_by`` of its route) is the group
-    of its alerts; without that, all are sent together and it says nothing.
+    was copied and not when its alerts are from. None ends later than ``now``, but for one that begins later. What the
+    payload is grouped by (``group_by`` of its route) is the group of its alerts; without that, all are sent together
+    and it says nothing.
     """
     try:
         payload = msgspec.json.decode(body, type=RawPayload)
@@ -257,7 +258,7 @@ def _symptom(alert: RawAlert, redactor: Redactor, *, group: str, received: datet
     ended = None
     if alert.status == "resolved":
         told = alert.endsAt if alert.endsAt and alert.endsAt.year > NOT_ENDED_YEAR else received
-        ended = max(told if told <= now + AHEAD else now, began)
+        ended = max(min(told, now), began)
     return Symptom(
         source=SymptomSource.ALERT,
         reason=_name(known),

@@ -165,6 +165,15 @@ def test_an_alert_of_a_clock_that_is_far_ahead_began_when_it_was_told(ahead: int
     assert AT <= ended.at <= ended.ended_at <= AT + timedelta(minutes=5)
 
 
+@pytest.mark.parametrize("ahead", [timedelta(minutes=3), timedelta(hours=2)])
+def test_an_end_that_is_still_to_come_is_when_it_was_told(ahead: timedelta) -> None:
+    told = json.loads(body(None, alertname="Down"))
+    times = {"startsAt": (AT - timedelta(hours=1)).isoformat(), "endsAt": (AT + ahead).isoformat()}
+    told["alerts"][0] |= times | {"status": "resolved"}
+    (ended,), _ = parse(json.dumps(told).encode(), REDACTOR, received=AT)
+    assert ended.ended_at == AT
+
+
 @pytest.mark.parametrize("matcher", ["cluster='shop'", '{cluster="shop"}', 'a="b", c="d"', "cluster", "cluster=", ""])
 def test_a_matcher_that_alertmanager_would_take_for_another_is_refused(matcher: str) -> None:
     with pytest.raises(EndpointError, match="matchers: "):

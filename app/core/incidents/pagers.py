@@ -107,7 +107,7 @@ def pagerduty(body: bytes, redactor: Redactor, *, received: datetime) -> Paged:
         fingerprint=f"pagerduty:{incident.id}",
     )
     if event.event_type == "incident.resolved":
-        alert = replace(alert, ended_at=max(occurred, alert.at))
+        alert = replace(alert, ended_at=max(min(occurred, received), alert.at))
     if received - occurred > LATE:
         late = ("told_late", f"{(received - occurred).days} days")
         alert = replace(alert, labels=tuple(sorted((*alert.labels, late))))
