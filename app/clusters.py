@@ -6,13 +6,14 @@ Both go to one spool a cluster, and one follower brings that into the database.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Never
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
@@ -32,7 +33,7 @@ from app.store import collectors
 from app.store.collectors import Standing
 from app.store.database import Database
 from app.store.redaction import read_redactor, spool_key
-from app.supervise import Pulses, Worker, end, keep, keep_running
+from app.supervise import Pulses, Worker, end, keep, keep_running, pause
 from app.web.cluster_tokens import ClusterTokens
 from app.web.deps import NoRoomError, QueryError, TooLargeError
 
@@ -217,19 +218,32 @@ class Clusters:
                 self._deaf.pop(name, None)
         for name, source in wanted.items():
             if name not in self._alerting:
-                worker = Worker(f"what fires at {name}", partial(self._reconcile, name, source), RECONCILE_EVERY)
-                self._alerting[name] = source, asyncio.create_task(keep(worker, None, pulses=Pulses(self._clock)))
+                hear = partial(self._hear, name, source)
+                self._alerting[name] = source, asyncio.create_task(keep_running(f"what fires at {name}", hear))
+
+    async def _hear(self, cluster: str, source: Alertmanager) -> Never:
+        """Until cancelled. Raises the store's. That it does not answer is said once, whatever it says of it later."""
+        failures = 0
+        while True:
+            try:
+                await self._reconcile(cluster, source)
+            except OutboundError as error:
+                failures, why = failures + 1, str(error)
+                if cluster not in self._deaf:
+                    log.warning("alerts are not listed for now, trying on", cluster=cluster, source=source.url, why=why)
+                since, _ = self._deaf.get(cluster, (self._clock(), ""))
+                self._deaf[cluster] = since, why
+                wait = pause(failures, random.random())  # noqa: S311 - spreads retries, guards nothing
+            else:
+                failures = 0
+                wait = RECONCILE_EVERY
+            await asyncio.sleep(wait.total_seconds())
 
     async def _reconcile(self, cluster: str, source: Alertmanager) -> None:
         """Raises OutboundError, and the store's."""
         asked, redactor = self._clock(), await self._redactor()
         held = await read_firing(self._database.write, cluster, asked=asked)
-        try:
-            firing = await list_firing(source, redactor, now=asked, held=held)
-        except OutboundError as error:
-            since, _ = self._deaf.get(cluster, (asked, ""))
-            self._deaf[cluster] = since, str(error)
-            raise
+        firing = await list_firing(source, redactor, now=asked, held=held)
         self._deaf.pop(cluster, None)
         await reconcile(self._database.write, cluster, firing.alerts, fingerprints=firing.fingerprints, asked=asked)
 

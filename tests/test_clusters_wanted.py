@@ -11,7 +11,9 @@ from pathlib import Path
 
 import httpx2
 import pytest
+import structlog
 from aiohttp import web
+from structlog.testing import capture_logs
 
 from app.clusters import RECONCILE_EVERY, Clusters
 from app.collect.alerts import Alertmanager
@@ -150,6 +152,56 @@ async def test_an_alertmanager_that_is_away_is_a_remark_and_keeps_nobody_from_th
             await asyncio.sleep(0.2)
     [remark] = found
     assert remark.startswith(f"{url} does not say which alerts fire since ")
+
+
+async def test_that_an_alertmanager_does_not_answer_is_said_once_each_time(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a Prometheus: a warning, however often it is asked, and one more where it had answered in between."""
+    asked, answers = 0, False
+
+    async def answer(request: web.Request) -> web.Response:
+        nonlocal asked
+        asked += "alerts" in request.path
+        return web.json_response([]) if answers else web.Response(status=503)
+
+    async def until(number: int) -> None:
+        async with asyncio.timeout(30):
+            while asked < number:  # noqa: ASYNC110 - of others' count
+                await asyncio.sleep(0.02)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    for name, value in (
+        ("clusters.log", structlog.get_logger()),
+        ("supervise.log", structlog.get_logger()),
+        ("supervise.FIRST_PAUSE", timedelta(milliseconds=1)),
+        ("clusters.RECONCILE_EVERY", timedelta(milliseconds=1)),
+    ):
+        monkeypatch.setattr(f"app.{name}", value)
+    async with listening(app) as url:
+        wanted = WantedCluster("away", str(kubeconfig(tmp_path, "away")), alertmanager=Alertmanager(url))
+        running = Clusters(
+            database,
+            Pulses(lambda: datetime.now(UTC)),
+            wanted=lambda: (wanted,),
+            folder=tmp_path / "spool",
+            spool_bytes=1_000_000,
+            clock=lambda: datetime.now(UTC),
+        )
+        with capture_logs() as lines:
+            async with running.running():
+                await until(4)
+                answers = True
+                await until(asked + 3)
+                answers = False
+                await until(asked + 4)
+    said = [line for line in lines if line["log_level"] in {"warning", "error"}]
+    assert [(line["event"], line["log_level"]) for line in said] == [
+        ("alerts are not listed for now, trying on", "warning")
+    ] * 2
+    assert {(line["cluster"], line["source"]) for line in said} == {("away", url)}
+    assert "503" in said[0]["why"]
 
 
 async def test_a_query_whose_answer_is_too_large_is_to_be_another_one(database: Database, tmp_path: Path) -> None:
