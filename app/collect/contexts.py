@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import yaml
@@ -76,15 +76,21 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def read(path: Path) -> tuple[WantedCluster, ...]:
     """The clusters of a file. Raises ContextsError."""
+    written: Any = None
     try:
-        found = msgspec.convert(read_yaml(path), _File).clusters
-        for one in found:
-            cluster_name(one.name)
+        written = read_yaml(path)
+        found = msgspec.convert(written, _File).clusters
     except msgspec.ValidationError as error:
-        raise ContextsError(f"{path}: {told(error)}{_known(str(error))}") from None
+        said = str(error)
+        raise ContextsError(f"{path}: {told(error)}{_of(said, written)}{_known(said)}") from None
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise ContextsError(f"{path}: {told(error)}") from None
     names = [one.name for one in found]
+    for name in names:
+        try:
+            cluster_name(name)
+        except ValueError as error:
+            raise ContextsError(f"{path}: {name!r}: {error}") from None
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ContextsError(f"{path}: two clusters are called {twice[0]}")
     return found
@@ -97,6 +103,17 @@ _PARTS: dict[str | None, type[msgspec.Struct]] = {
     "scrape": Target,
     "alertmanager": Alertmanager,
 }
+
+
+_PLACE = re.compile(r" - at `\$\.clusters\[(\d+)\]")
+
+
+def _of(said: str, written: Any) -> str:
+    """Of which cluster msgspec says something, where it has a name: nobody counts them, from 0, in a long file."""
+    place = _PLACE.search(said)
+    one = written["clusters"][int(place[1])] if place else None
+    name = one.get("name") if isinstance(one, dict) else None
+    return f" of {name!r}" if name and isinstance(name, str) else ""
 
 
 def _known(said: str) -> str:

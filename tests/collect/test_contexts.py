@@ -35,9 +35,12 @@ def test_a_file_names_any_number_of_clusters(tmp_path: Path) -> None:
     [
         ("clusters: 3", "Expected `array`, got `int` - at `$.clusters`"),
         ("clusters:\n- kubeconfig: /x", "missing required field `name` - at `$.clusters[0]`"),
-        ("clusters:\n- {name: a, kubeconfg: /x}", "unknown field `kubeconfg` - at `$.clusters[0]`"),
+        ("clusters:\n- {name: a, kubeconfg: /x}", "unknown field `kubeconfg` - at `$.clusters[0]` of 'a'; it"),
+        ("clusters:\n- {name: a}\n- {name: b, add: secrets}", "at `$.clusters[1].add` of 'b'"),
+        ("clusters:\n- {name: a}\n- {name: 3}", "at `$.clusters[1].name`"),
+        ("clusters:\n- {name: a}\n- b", "got `str` - at `$.clusters[1]`"),
         ("clusters:\n- {name: a}\n- {name: a}", "two clusters are called a"),
-        ("clusters:\n- {name: a/b}", "holds no /"),
+        ("clusters:\n- {name: a/b}", "'a/b': the name of a cluster stands in addresses: it holds no /"),
         ("clusters:\n- {name: a, scrape_also: ['felix_*']}", "at `$.clusters[0].scrape_also[0]`"),
         ("clusters:\n- {name: a, promethues: {}}", "it may have name, kubeconfig, context, add, exclude, prometheus,"),
         (
