@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
@@ -83,8 +84,9 @@ class ApiServer:
     """One API server and who we are there. ``acting`` are the headers that say for whom we ask, where that is somebody
     else."""
 
-    def __init__(self, client: ApiClient) -> None:
-        self._client = client
+    def __init__(self, client: ApiClient, *, credential: str = "the credential") -> None:
+        """``credential`` says in words which it is, and what to do where it is refused."""
+        self._client, self._credential = client, credential
         self.acting: tuple[tuple[str, str], ...] = ()
         client.configuration.client_session_kwargs = {"middlewares": (once,)}
         client.user_agent = f"foreshock/{version('foreshock')}"
@@ -101,7 +103,8 @@ class ApiServer:
             await load_kube_config(  # type: ignore[no-untyped-call]
                 path, context=context, client_configuration=configuration, persist_config=False
             )
-            return cls(ApiClient(configuration))
+            place = f"context {context}" if context else "its current context"
+            return cls(ApiClient(configuration), credential=f"the credential of kubeconfig {path}, {place}: renew it")
         except (ConfigException, OSError, ValueError) as error:  # OSErrors of ssl: what is there is no certificate
             raise CredentialsError(f"{path}: no usable kubeconfig: {error}") from None
         except YAMLError as error:
@@ -117,7 +120,8 @@ class ApiServer:
         configuration = Configuration()
         try:
             load_incluster_config(configuration)  # type: ignore[no-untyped-call]
-            return cls(ApiClient(configuration))
+            credential = "the token of this pod's ServiceAccount: restart the pod"
+            return cls(ApiClient(configuration), credential=credential)
         except (ConfigException, OSError) as error:
             raise CredentialsError(f"not in a pod of Kubernetes: {error}") from None
 
@@ -224,7 +228,7 @@ class ApiServer:
             response: ClientResponse = answer.response
             async with response:
                 if response.status not in ANSWERED:
-                    raise await _refused(response, authorization=headers.get("authorization", ""))
+                    raise await self._refused(response, authorization=headers.get("authorization", ""))
                 yield response
         except TimeoutError:
             raise UnreachableError(f"{URL(url).host} says nothing any more") from None
@@ -233,19 +237,20 @@ class ApiServer:
         except (ClientError, OSError) as error:
             raise UnreachableError(in_words(error)) from None
 
+    async def _refused(self, response: ClientResponse, *, authorization: str) -> RefusedError:
+        try:
+            said = _status.decode(await response.read())
+        except msgspec.MsgspecError:
+            said = _Status()
+        after = response.headers.get("Retry-After", "")
+        wait = float(after) if after.isdigit() else 0.0
+        causes = frozenset(cause.reason for cause in said.details.causes) if said.details else frozenset[str]()
+        message = unsaid(said.message or response.reason or "", authorization)
+        if response.status == HTTPStatus.UNAUTHORIZED:  # it says no more than that
+            message = f"{message}: the API server refuses {self._credential}"
+        return RefusedError(response.status, message, retry_after=wait, causes=causes)
+
 
 def _check_there(kubeconfig: str) -> None:
     if not any(Path(part).expanduser().is_file() for part in kubeconfig.split(":")):
         raise CredentialsError(f"{kubeconfig}: there is no such kubeconfig")
-
-
-async def _refused(response: ClientResponse, *, authorization: str) -> RefusedError:
-    try:
-        said = _status.decode(await response.read())
-    except msgspec.MsgspecError:
-        said = _Status()
-    after = response.headers.get("Retry-After", "")
-    wait = float(after) if after.isdigit() else 0.0
-    causes = frozenset(cause.reason for cause in said.details.causes) if said.details else frozenset[str]()
-    message = unsaid(said.message or response.reason or "", authorization)
-    return RefusedError(response.status, message, retry_after=wait, causes=causes)

@@ -9,6 +9,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from msgspec.structs import replace
 
 from app.collect import live, told
 from app.collect.contexts import WantedCluster
@@ -77,6 +78,27 @@ async def test_behind_a_full_spool_a_watch_begins_where_it_was_kept(database: Da
     assert vitals.heard_at is not None
     asked = [one.get("resourceVersion") for one in server.asked if one["path"] == PATH and "watch" in one]
     assert asked == [None, "5", "5"]
+
+
+@pytest.mark.parametrize(("context", "place"), [("", "its current context"), ("x", "context x")])
+async def test_of_a_credential_that_is_refused_it_is_said_which_it_is(
+    context: str, place: str, database: Database, tmp_path: Path
+) -> None:
+    async with serving(*[Answer([b'{"message":"Unauthorized"}'], status=401)] * 99) as server:
+        with Spool(tmp_path / "spool", most_bytes=4000, key=b"k" * 32) as spool:
+            cluster = replace(wanted(server, tmp_path), context=context)
+            follower = Follower(database.write, cluster.name, spool)
+            one = live.Live(database.write, cluster, follower, pace=Pace(sleep=_sleep, chance=lambda: 0.5))
+            running = asyncio.create_task(one.run())
+            async with asyncio.timeout(20):
+                while not one.watching().unseen:  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0.01)
+            (unseen,) = one.watching().unseen
+            running.cancel()
+            await asyncio.wait([running])
+    assert unseen.why == (
+        f"401 Unauthorized: the API server refuses the credential of kubeconfig {cluster.kubeconfig}, {place}: renew it"
+    )
 
 
 async def test_what_a_cluster_remembers_is_asked_for_when_what_there_is_was_recorded(
