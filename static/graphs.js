@@ -43,7 +43,7 @@ function pointGraphs(share) {
     legend.classList.toggle("pointing", share !== null);
     const { base, top, peak, unit } = frame.dataset;
     $$("[data-value]", legend).forEach((cell, number) => {
-      const height = share === null ? null : heightAt($$(".plot .curve", frame)[number], share * axisWidth);
+      const height = share === null ? null : heightAt($$(".plot .curve:not(.dots)", frame)[number], share * axisWidth);
       if (share === null) cell.textContent = cell.dataset.last;
       else cell.textContent = height === null ? "–" : figure(((base - height) / (base - top)) * peak, unit);
     });

@@ -300,7 +300,7 @@ async def test_a_query_in_promql_is_a_graph_with_changes_csv_and_rest(site: Site
             asked = {"cluster": "shop", "query": PROMQL["promql"], "minus": "30m"}
             told = (await client.get("/api/v1/promql", params=asked)).json()
     assert "sum by (code) (up)" in page
-    assert page.count('<path class="curve') == 4, "two lines and their legend"
+    assert page.count('<path class="curve') == 5, "two lines, a point that stands alone, and their legend"
     assert 'class="marker"' in page
     assert rows[0] == "time,500,200", "what is the same of all is not said"
     assert [one["of"] for one in told["items"]] == [{"code": "500"}, {"code": "200"}]
