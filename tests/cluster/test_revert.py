@@ -94,6 +94,8 @@ SEVERAL = (
     """{"containers":[{"name":"app","env":[{"name":"A","value":"1"}]}]}}}}'"""
 )
 SETTINGS = """kubectl patch configmap/$N -p '{"data":{"a":"2","c":"3"}}'"""
+SERVICE = "kubectl create service clusterip $N --tcp=80 --tcp=9090"
+PORT = """kubectl patch service/$N --type json -p '[{"op":"replace","path":"/spec/ports/0/port","value":81}]'"""
 RULES = """kubectl patch role/$N --type merge -p '{"rules":[]}'"""
 
 
@@ -106,6 +108,7 @@ RULES = """kubectl patch role/$N --type merge -p '{"rules":[]}'"""
         ("several", "deployment", DEPLOYMENT, SEVERAL, "kubectl patch"),
         ("edited", "configmap", MAP, SETTINGS, "kubectl patch"),
         ("ruled", "role", ROLE, RULES, "kubectl patch"),
+        ("ported", "service", SERVICE, PORT, "kubectl patch"),
         ("gone", "configmap", MAP, "kubectl delete configmap/$N", "kubectl apply"),
     ],
 )

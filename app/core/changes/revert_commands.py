@@ -18,7 +18,7 @@ from app.core.changes.recipe import Known
 from app.core.changes.revert_owned import without_gone
 from app.core.changes.revert_patch import NOT_WHOLE, patch_of
 from app.core.changes.revert_rollout import why_not
-from app.core.changes.revert_since import unplaced
+from app.core.changes.revert_since import port_taken, unplaced
 from app.core.model import Change, DiffSource, Object, Resource, Verb
 from app.core.objects import api_versions, kinds
 from app.core.objects.manifest import as_asked
@@ -205,7 +205,9 @@ def _patched(change: Change, known: Known, reason: str) -> Command:
 
 
 def _placed(change: Change, known: Known) -> str:
-    """Where an item comes back that was taken out of a list whose order counts; "" for none."""
+    """Where an item comes back that was taken out of a list whose order counts, for some at least; "" for none."""
+    if port_taken(change):
+        return "Where in ports it stood is not recorded: this puts it last."
     lists = unplaced(change)
     where = "last" if known.state is not None else "before others, perhaps"
     return f"Where in {lists} it stood is not recorded, and the order counts: this puts it {where}." if lists else ""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from app.core.changes.recipe import Known
-from app.core.changes.revert_since import blind, overlapping
+from app.core.changes.revert_since import blind, overlapping, renumbered
 from app.core.model import Change, FieldDiff, Json, Object, Path, Segment
 from app.core.objects.diff import ORDER, apply, diff, undo
 from app.core.objects.normalise import TYPED
@@ -38,10 +38,22 @@ def _state_before(change: Change, known: Known, roots: Collection[Path]) -> Json
     if known.state is None or known.is_cut or blind(known.since) or any(overlapping(c, roots) for c in known.since):
         return None
     try:
-        before = undo(reversed(change.diffs), known.state)
+        before = undo(reversed(_kept_in_place(change.diffs)), known.state)
         return None if diff(apply(change.diffs, before), known.state) else before
     except (KeyError, IndexError):
         return None
+
+
+def _kept_in_place(diffs: Sequence[FieldDiff]) -> Sequence[FieldDiff]:
+    """The same, but an item that got another key, as a port another number, is altered where it stands now, not taken
+    out and put in."""
+    was = {came.path: gone for gone, came in renumbered(diffs)}
+    taken = [gone.path for gone in was.values()]
+    return [
+        FieldDiff(found.path, "replace", was[found.path].old, found.new) if found.path in was else found
+        for found in diffs
+        if found.path not in taken
+    ]
 
 
 def _places(path: Path, state: Json) -> list[int]:

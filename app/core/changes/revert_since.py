@@ -39,6 +39,32 @@ def unplaced(change: Change) -> str:
     return " and ".join(dict.fromkeys(str(path[-2]) for path in taken if path[-2] in _IN_ORDER))
 
 
+def renumbered(diffs: Sequence[FieldDiff]) -> Iterator[tuple[FieldDiff, FieldDiff]]:
+    """Items of lists that were taken out, each with the only one of its name that was put into the same list: one item,
+    of which what tells it apart was altered, as the number of a port."""
+    sides: dict[tuple[Path, str], dict[str, list[FieldDiff]]] = {}
+    for found in diffs:
+        item = found.new if found.op == "add" else found.old
+        if found.path and isinstance(found.path[-1], tuple) and isinstance(item, dict) and "name" in item:
+            name = (found.path[:-1], str(item["name"]))
+            sides.setdefault(name, {}).setdefault(found.op, []).append(found)
+    for side in sides.values():
+        match side.get("remove"), side.get("add"):
+            case [taken], [put]:
+                yield taken, put
+
+
+def port_taken(change: Change) -> bool:
+    """Whether it took a port out of a Service that has others: which is the first counts for who asks for that alone,
+    as SERVICE_PORT in a container's environment does."""
+    if (change.resource.api_group, change.resource.kind) != ("", "Service"):
+        return False
+    moved = [taken.path for taken, _ in renumbered(change.diffs)]
+    return any(
+        one.op == "remove" and one.path[:-1] == ("spec", "ports") and one.path not in moved for one in change.diffs
+    )
+
+
 def gone(change: Change, known: Known) -> Caution | None:
     """That there is nothing to undo it in, any more or yet, or that it was undone; None where there is."""
     last = known.last

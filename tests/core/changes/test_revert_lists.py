@@ -117,11 +117,32 @@ def test_an_order_that_was_altered_is_undone_when_it_is_the_old_one_again() -> N
     assert "nothing is left to undo" in revert_recipe(turned, now(begun_by("a", "b"))).warning
 
 
-def test_a_port_that_got_another_number_is_patched_back_wherever_it_stands() -> None:
-    old: Object = {"spec": {"ports": [{"name": "http", "port": 80}, {"name": "dns", "port": 53}]}}
-    new: Object = {"spec": {"ports": [{"name": "http", "port": 8080}, {"name": "dns", "port": 53}]}}
+HTTP: Object = {"name": "http", "port": 80}
+METRICS: Object = {"name": "metrics", "port": 9090}
+DNS: Object = {"name": "dns", "port": 53}
+
+
+def service(*ports: Json) -> Object:
+    return {"spec": {"ports": list(ports)}}
+
+
+def test_a_port_that_got_another_number_is_patched_back_where_it_stands() -> None:
+    old, new = service(DNS, HTTP, METRICS), service(DNS, {**HTTP, "port": 8080}, METRICS)
     recipe = revert_recipe(changed("Service", old, new), now(new))
     assert recipe.command.startswith("kubectl patch")
-    assert patch_of(recipe.command)[1] == {
-        "spec": {"ports": [{"name": "dns", "port": 53}, {"name": "http", "port": 80}]}
-    }
+    assert patch_of(recipe.command)[1] == old
+    assert recipe.warning == ""
+
+
+def test_a_port_that_was_taken_out_comes_back_last_and_that_is_told() -> None:
+    new = service(METRICS)
+    recipe = revert_recipe(changed("Service", service(HTTP, METRICS), new), now(new))
+    assert patch_of(recipe.command)[1] == service(METRICS, HTTP)
+    assert recipe.warning == "Where in ports it stood is not recorded: this puts it last."
+
+
+def test_of_ports_that_share_a_name_none_is_taken_for_another() -> None:
+    old, new = service(HTTP, DNS), service(DNS, {**HTTP, "port": 81}, {**HTTP, "port": 82})
+    recipe = revert_recipe(changed("Service", old, new), now(new))
+    assert patch_of(recipe.command)[1] == service(DNS, HTTP)
+    assert recipe.warning != ""
