@@ -41,6 +41,9 @@ def asks(source: str) -> str | None:
 @pytest.fixture(autouse=True)
 async def _as_it_was(site: Site) -> AsyncIterator[None]:
     yield
+    async with site.database.write.begin() as conn:
+        await conn.exec_driver_sql("DELETE FROM rankings")
+        await conn.exec_driver_sql("UPDATE incidents SET ranked_at = NULL")  # else a newer ranking stays
     await save(site, world.incident(), world.ranking())
 
 
