@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -286,10 +286,11 @@ class Standing:
     id: str
     status: str
     started_at: datetime
+    resolved_at: datetime | None
     ranked_at: datetime | None
 
 
-_STANDING = select(incidents.c.id, incidents.c.status, incidents.c.started_at, incidents.c.ranked_at)
+_STANDING = select(*(incidents.c[field.name] for field in fields(Standing)))
 
 
 async def read_standing(conn: AsyncConnection, incident_id: str) -> Standing | None:

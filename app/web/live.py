@@ -17,20 +17,23 @@ from app.store.incidents import Standing
 LAST_RANKING_AFTER = timedelta(minutes=10)
 """By the clock an incident is ranked for the last time this long after it began; later only when something of it is
 recorded late (docs/architecture.md)."""
-VERSION = r"^(0|[1-9a-f][0-9a-f]{0,15})\.(open|resolved|suspected|merged)(\.over)?$"
+VERSION = r"^(0|[1-9a-f][0-9a-f]{0,15})\.(open|resolved|suspected|merged)(\.ended)?(\.over)?$"
 LIST_VERSION = r"^[0-9a-f]{16}$"
 
 
 def is_over(incident: Incident | Standing, now: datetime) -> bool:
-    """Whether nothing new is expected: resolved, and ranked by the clock for the last time. What is recorded late shows
-    when the page is opened again."""
-    return incident.status in ("resolved", "merged") and now - incident.started_at > LAST_RANKING_AFTER
+    """Whether nothing new is expected: it has ended, and was ranked by the clock for the last time. What is recorded
+    late shows when the page is opened again."""
+    has_ended = incident.status in ("resolved", "merged") or incident.resolved_at is not None
+    return has_ended and now - incident.started_at > LAST_RANKING_AFTER
 
 
 def version(incident: Incident | Standing, now: datetime) -> str:
-    """What a page of the incident is made from: its newest ranking (microseconds), its status, whether it is over."""
+    """What a page of the incident is made from: its newest ranking (microseconds), its status, whether it ended (what
+    is only suspected keeps its status then), whether nothing new is expected."""
     ranked = 0 if incident.ranked_at is None else round(incident.ranked_at.timestamp() * 1_000_000)
-    return f"{ranked:x}.{incident.status}" + (".over" if is_over(incident, now) else "")
+    ended = ".ended" if incident.resolved_at is not None else ""
+    return f"{ranked:x}.{incident.status}{ended}" + (".over" if is_over(incident, now) else "")
 
 
 def list_version(incidents: Sequence[Incident | Standing], now: datetime) -> str:

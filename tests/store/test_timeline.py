@@ -220,11 +220,11 @@ async def test_how_incidents_stand_is_read_without_their_rankings(filled: AsyncC
     for cluster in (None, world.CLUSTER, "elsewhere"):
         whole = await incidents.list_incidents(filled, cluster=cluster, limit=2)
         found = await incidents.list_standings(filled, cluster=cluster, limit=2)
-        assert found == [incidents.Standing(i.id, i.status, i.started_at, i.ranked_at) for i in whole]
+        assert found == [incidents.Standing(i.id, i.status, i.started_at, i.resolved_at, i.ranked_at) for i in whole]
         assert len(found) == (0 if cluster == "elsewhere" else 2)
     ranked = await incidents.read_standing(filled, world.incident().id)
     assert ranked == incidents.Standing(
-        world.incident().id, world.incident().status, world.incident().started_at, world.ranking().ranked_at
+        world.incident().id, world.incident().status, world.incident().started_at, None, world.ranking().ranked_at
     )
     assert await incidents.read_standing(filled, "unknown") is None
 

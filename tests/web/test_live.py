@@ -168,6 +168,8 @@ async def test_a_suspect_whose_reasons_are_read_keeps_its_card(site: Site) -> No
         (replace(RANKED, started_at=NOW - timedelta(days=30)), False),
         (replace(RANKED, status="resolved", started_at=NOW - live.LAST_RANKING_AFTER), False),
         (replace(RANKED, status="resolved", started_at=NOW - live.LAST_RANKING_AFTER - timedelta(seconds=1)), True),
+        (replace(RANKED, status="suspected", started_at=NOW - timedelta(days=30)), False),
+        (replace(RANKED, status="suspected", started_at=NOW - timedelta(days=30), resolved_at=NOW), True),
     ],
 )
 async def test_it_asks_until_nothing_will_come(site: Site, incident: Incident, over: bool) -> None:
@@ -177,6 +179,18 @@ async def test_it_asks_until_nothing_will_come(site: Site, incident: Incident, o
     before = live.version(incident, incident.started_at)
     answer = await get(site, f"{NEWS}?since={before}", status=200 if over else 204)
     assert (asks(answer) is None) is True  # over: the part comes once more, without the question
+
+
+async def test_an_open_page_is_told_that_what_was_suspected_is_over(site: Site) -> None:
+    suspected = replace(RANKED, status="suspected", started_at=NOW - timedelta(minutes=1))
+    await save(site, suspected, world.ranking())
+    asked = asks(await get(site, INCIDENT))
+    assert asked is not None
+    await get(site, asked, status=204)
+    await save(site, replace(suspected, resolved_at=NOW), world.ranking())
+    source = await get(site, asked)
+    assert "suspected, over at" in source
+    await get(site, asks(source) or "", status=204)
 
 
 def test_the_last_ranking_is_when_correlation_makes_it() -> None:
@@ -192,6 +206,8 @@ def test_a_version_tells_a_ranking_and_a_status_apart() -> None:
         {"status": "resolved"},
         {"status": "resolved", "started_at": NOW - timedelta(days=1)},
         {"status": "suspected"},
+        {"status": "suspected", "resolved_at": NOW},
+        {"status": "suspected", "started_at": NOW - timedelta(days=1), "resolved_at": NOW},
     ]
     versions = [live.version(replace(RANKED, **state), NOW) for state in states]
     assert len(set(versions)) == len(states)
