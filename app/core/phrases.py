@@ -86,6 +86,11 @@ def no_ranking(ranked_at: datetime | None) -> str:
     return f"its ranking, of {ranked_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC, is older than what is kept"
 
 
+def no_ranking_in_short(ranked_at: datetime | None) -> str:
+    """The same where there is room for a few words."""
+    return no_ranking(None) if ranked_at is None else "its ranking is no longer kept"
+
+
 def of_unnamed(count: int) -> str:
     """How ``count`` incidents count of which nobody said what it was; "" for none."""
     if not count:

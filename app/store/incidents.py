@@ -343,8 +343,8 @@ class FirstSuspect:
         return cls(resource.kind, resource.name, first.probability, ranking.none_of_these)
 
 
-async def first_suspects(conn: AsyncConnection, incident_ids: Sequence[str]) -> dict[str, FirstSuspect]:
-    """The first suspect of each incident that has one, without reading the rest of its ranking."""
+async def first_suspects(conn: AsyncConnection, incident_ids: Sequence[str]) -> dict[str, FirstSuspect | None]:
+    """The first suspect of each incident whose ranking there is, None where that has none, without reading the rest."""
     first = rankings.c.payload["suspects"][0]
     resource = first["change"]["resource"]
     query = (
@@ -356,6 +356,7 @@ async def first_suspects(conn: AsyncConnection, incident_ids: Sequence[str]) -> 
             rankings.c.payload["none_of_these"].astext.cast(Float).label("none_of_these"),
         )
         .join(rankings, (rankings.c.incident_id == incidents.c.id) & (rankings.c.at == incidents.c.ranked_at))
-        .where(incidents.c.id.in_(incident_ids), resource["name"].astext.is_not(None))
+        .where(incidents.c.id.in_(incident_ids))
     )
-    return {row.id: FirstSuspect(*row[1:]) for row in await conn.execute(query)}
+    found = await conn.execute(query)
+    return {row.id: FirstSuspect(*row[1:]) if row.name is not None else None for row in found}

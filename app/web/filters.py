@@ -14,7 +14,16 @@ from app.core.alerted import WEB
 from app.core.changes.summaries import subject_of
 from app.core.model import Change, Json, Outcome, Resource, Rollout
 from app.core.objects import kinds
-from app.core.phrases import clock_time, duration, no_ranking, number, percent, short_actor, t_minus
+from app.core.phrases import (
+    clock_time,
+    duration,
+    no_ranking,
+    no_ranking_in_short,
+    number,
+    percent,
+    short_actor,
+    t_minus,
+)
 
 STUCK_AFTER = timedelta(hours=1)
 
@@ -105,6 +114,7 @@ FILTERS: dict[str, Callable[..., object]] = {
     "is_moving": is_moving,
     "lane": lane_of,
     "no_ranking": no_ranking,
+    "no_ranking_in_short": no_ranking_in_short,
     "number": number,
     "object_path": object_path,
     "percent": percent,

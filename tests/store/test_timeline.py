@@ -235,6 +235,8 @@ async def test_every_ranking_is_kept_and_the_newest_is_shown(filled: AsyncConnec
     found = await incidents.read_incident(filled, world.incident().id)
     assert found is not None
     assert found[1] == later
+    assert await incidents.first_suspects(filled, [world.incident().id]) == {world.incident().id: None}
+    await filled.exec_driver_sql("DELETE FROM rankings")
     assert await incidents.first_suspects(filled, [world.incident().id]) == {}
 
 
@@ -251,6 +253,7 @@ async def test_the_list_tells_the_first_suspect(filled: AsyncConnection) -> None
     found = await incidents.first_suspects(filled, [world.incident().id, "unknown"])
     assert found == {world.incident().id: incidents.FirstSuspect.of(world.ranking())}
     first = found[world.incident().id]
+    assert first is not None
     assert (first.kind, first.name, first.probability) == ("Deployment", "checkout-api", 0.93)
     assert first.none_of_these == world.ranking().none_of_these
 

@@ -63,7 +63,7 @@ async def test_a_ranking_that_is_forgotten_is_not_said_to_come(site: Site) -> No
     async with site.database.write.begin() as conn:
         await conn.execute(text("DELETE FROM rankings"))
     async with site.client() as client:
-        page = (await client.get(f"/incidents/{world.incident().id}")).text
+        page, listed = [(await client.get(path)).text for path in (f"/incidents/{world.incident().id}", "/")]
         rest = f"/api/v1/incidents/{world.incident().id}"
         suspects = (await client.get(f"{rest}/suspects")).json()
         tables = [
@@ -72,7 +72,10 @@ async def test_a_ranking_that_is_forgotten_is_not_said_to_come(site: Site) -> No
         ranked_at = (await client.get(rest)).json()["incident"]["ranked_at"]
     told = f"its ranking, of {datetime.fromisoformat(ranked_at):%Y-%m-%d %H:%M:%S} UTC, is older than what is kept"
     assert f"I{told[1:]}." in page
-    assert "anked yet" not in page
+    assert "its ranking is no longer kept" in listed
+    for one in (page, listed):
+        assert "anked yet" not in one
+        assert "no suspect" not in one
     assert (suspects["items"], suspects["none_of_these"], suspects["ranked_at"]) == ([], None, ranked_at)
     assert all(told in table for table in tables)
 
