@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from app.core.findings import Opinion, Verdict
+from app.core.findings import NONE, Opinion, Verdict
 from app.core.roles import Role
 from app.store import incidents, tokens, verdicts
 from app.store.tokens import Purpose
@@ -54,6 +54,21 @@ async def test_a_verdict_is_kept_shown_counted_and_taken_back(site: Site) -> Non
         taken = await client.delete(address(FIRST))
         assert taken.json()["incident"]["verdicts"] == []
         assert (await client.delete(address(FIRST))).status_code == 404
+
+
+async def test_the_table_of_an_incident_tells_what_was_said_of_which_suspect(site: Site) -> None:
+    of = {FIRST: "#1", NONE: "none of these", "0" * 28: f"change {'0' * 28}, no suspect now"}
+    async with site.client("responder") as client:
+        for change_id in of:
+            opinion = "it" if change_id == FIRST else "not it"
+            (await client.put(address(change_id), json={"opinion": opinion})).raise_for_status()
+        lines = (await client.get(f"/api/v1/incidents/{INCIDENT}", headers={"Accept": "text/plain"})).text.splitlines()
+        for change_id in of:
+            await client.delete(address(change_id))
+    told = " ".join(" ".join(lines).split())
+    for change_id, what in of.items():
+        assert f"{'This was it' if change_id == FIRST else 'Not it'} ({what}), says a responder, 20" in told
+    assert max(map(len, lines)) <= 80
 
 
 async def test_of_what_it_was_only_not_the_page_says_what_that_decides(site: Site) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from textwrap import wrap
 from typing import Any
 
 from app.core.changes.report import WIDTH, as_text
+from app.core.findings import NONE, Opinion
 from app.core.phrases import onset_text
 from app.core.screen import tables
 
@@ -20,7 +21,8 @@ _SHORT = replace(tables.TABLES["Suspects"], beneath=tables.flip)
 
 def incident_report(incident: Item, suspects: Item) -> str:
     """What ``GET /incidents/{id}`` and ``GET /incidents/{id}/suspects`` answer, in lines of at most WIDTH columns."""
-    return as_text(_about(incident["incident"])) + "\n" + tables.as_text(suspects, _SHORT)
+    about = (*_about(incident["incident"]), *_said(incident["incident"], suspects["items"]))
+    return as_text(about) + "\n" + tables.as_text(suspects, _SHORT)
 
 
 def _about(one: Item) -> Iterator[str]:
@@ -41,6 +43,23 @@ def _about(one: Item) -> Iterator[str]:
         yield f"alert {alert['reason']}, {_when(alert['at'])}{until}"
     if len(one["alerts"]) > MOST_ALERTS:
         yield f"and {len(one['alerts']) - MOST_ALERTS} more alerts"
+
+
+def _said(one: Item, suspects: Sequence[Item]) -> Iterator[str]:
+    """What people said of the suspects, in the words of the page."""
+    ranks = {
+        change_id: suspect["rank"]
+        for suspect in suspects
+        for change_id in (
+            suspect["change"]["id"],
+            *(part["change_id"] for part in (*suspect["also"], *suspect["beside"])),
+        )
+    }
+    for said in one["verdicts"]:
+        of = said["change_id"]
+        what = "none of these" if of == NONE else f"#{ranks[of]}" if of in ranks else f"change {of}, no suspect now"
+        words = "This was it" if said["opinion"] == Opinion.IT else "Not it"
+        yield from wrap(f"{words} ({what}), says {said['by']}, {_when(said['at'])}", WIDTH, subsequent_indent="       ")
 
 
 def _scope(one: Item) -> str:
