@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -20,6 +21,13 @@ From = Annotated[
 ]
 To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Until when; now when left out.")]
 USUAL, USUAL_CALLS = "30m", "5m"
+
+
+class Order(StrEnum):
+    """By what callers are sorted."""
+
+    CALLS = "calls"
+    LATENCY = "latency"
 
 
 def add_to(program: typer.Typer, called: Program) -> None:
@@ -119,7 +127,7 @@ def who_calls(
             autocompletion=completion.by,
         ),
     ] = None,
-    order: Annotated[str | None, typer.Option(help="By what rose most: calls, or latency.")] = None,
+    order: Annotated[Order | None, typer.Option(help="By what rose most.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, max=1000, help="How many; 20.")] = None,
     cluster: TheCluster = None,
     output: OutputOption = Output.TABLE,
@@ -138,7 +146,7 @@ def who_calls(
             resource=resources[0] if resources else None,
             minus=length(times[0] if times else USUAL_CALLS, until=to_at or now().isoformat(), called="TIME"),
             at=to_at,
-            by=by, order=order, limit=limit,
+            by=by, order=order.value if order else None, limit=limit,
         )
     )  # fmt: skip
 

@@ -141,6 +141,8 @@ def edit(
         "severity": severity,
     }
     body = {name: value for name, value in told.items() if value is not None}
+    if not body:
+        raise typer.BadParameter("nothing is named that is to change: --title, --since, --namespace ... (--help)")
     server.send("PATCH", "incidents", incident_id, body=body)
     print(shown(server, output, "incidents", incident_id), end="")
 

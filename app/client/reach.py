@@ -17,7 +17,7 @@ import typer
 from app.client import completion
 from app.client.environment import CA_FILE, CLUSTER, TOKEN, TOKEN_FILE, URL
 from app.client.kubeconfig import cluster_of, files, read
-from app.client.server import Server
+from app.client.server import RefusedError, Server
 from app.client.transport import Transport
 from app.failures import Expected
 
@@ -41,6 +41,16 @@ Namespace = Annotated[
         "--namespace", "-n", help="Only this namespace.", metavar="NAME", autocompletion=completion.namespaces
     ),
 ]
+
+WRITTEN = {
+    "minus": "TIME",
+    "by": "--by",
+    "started_at": "--since",
+    "namespaces": "--namespace",
+    "workloads": "--workload",
+    "nodes": "--node",
+}
+"""What REST calls otherwise than a command line does -> what is written there."""
 
 
 class NotSetError(Expected):
@@ -77,7 +87,11 @@ class Program:
                     if is_by_variable and context["context"] is not None:
                         given["cluster"] = None  # what is named here goes before what is set for all that is asked
                     _fill_in(server, given, **context)
-                function(server, **given)
+                try:
+                    function(server, **given)
+                except RefusedError as error:
+                    error.args = (_as_written(error),)
+                    raise
 
         command.__name__, command.__doc__ = function.__name__, function.__doc__
         keyword = inspect.Parameter.KEYWORD_ONLY
@@ -94,6 +108,13 @@ class Program:
         else:
             with self.here() as transport:
                 yield Server(transport)
+
+
+def _as_written(error: RefusedError) -> str:
+    """What is refused, by the name under which it was written at the command line."""
+    said, name = str(error), error.field.partition(".")[0]
+    is_named = name in WRITTEN and said.startswith(f"{error.field}: ")
+    return WRITTEN[name] + said.removeprefix(error.field) if is_named else said
 
 
 def connect(url: str, token_file: Path | None, ca_file: Path | None) -> Transport:

@@ -164,7 +164,7 @@ async def list_calls(asked: Annotated[params.CallsAsked, Query()], conn: Conn, r
     to_at = asked.at or deps_of(request).clock()
     now_from, before_from = to_at - asked.minus, to_at - 2 * asked.minus
     if asked.minus < timedelta(seconds=SLOT_SECONDS):
-        raise Problem(422, f"calls are counted in slots of {SLOT_SECONDS} s: minus must not be shorter", "minus")
+        raise Problem(422, f"minus: must not be shorter than the {SLOT_SECONDS} s in which calls are counted", "minus")
     counts = await calls.read(conn, asked.cluster, before_from, to_at)
     what = asked.resource
     found = talkers(

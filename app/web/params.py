@@ -229,6 +229,14 @@ class WhatChanged(Before):
 
 
 _BY = f"({'|'.join(BY)})"
+_ALL_BY = f"^{_BY}(,{_BY}){{0,{len(BY) - 1}}}$"
+
+
+def _told_apart(by: str) -> str:
+    """What tells calls apart. Raises ValueError, with all that can."""
+    if not re.fullmatch(_ALL_BY, by):
+        raise ValueError(f"must be one of {', '.join(BY)}, or several with commas and no spaces between")
+    return by
 
 
 class CallsAsked(Before):
@@ -239,9 +247,9 @@ class CallsAsked(Before):
     resource: Annotated[Text | None, BeforeValidator(blank)] = Field(
         None, description="only calls of this resource, as pods or deployments.apps", examples=["pods"]
     )
-    by: str = Field(
+    by: Annotated[str, AfterValidator(_told_apart)] = Field(
         ",".join(USUAL),
-        pattern=f"^{_BY}(,{_BY}){{0,{len(BY) - 1}}}$",
+        json_schema_extra={"pattern": _ALL_BY},
         description="what to tell calls apart by, with commas; the others are added up",
         examples=["user,pod,code"],
     )

@@ -62,6 +62,26 @@ def test_how_far_back_may_be_said_as_a_moment(site: Asked) -> None:
     assert "TIME: '2026-11-28T17:30:00' is no time with a zone" in unclear.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("what-changed", "0m"), "TIME: must be more than nothing and at most 400 days"),
+        (("what-changed", "500d"), "TIME: must be more than nothing and at most 400 days"),
+        (("who-calls", "1s"), "TIME: must not be shorter than the 5 s"),
+        (("who-calls", "--by", "user, verb"), "--by: must be one of user, pod, user_agent, verb, resource"),
+        (("who-calls", "--order", "errors"), "'errors' is not one of 'calls', 'latency'"),
+        (("incident", "open", "Down", "--since", "1900-01-01T00:00:00Z"), "--since: must be between the years"),
+        (("incident", "open", "Down", "--workload", "web"), "--workload: "),
+        (("incident", "edit", ID), "nothing is named that is to change"),
+    ],
+)
+def test_what_is_refused_is_called_as_it_was_written(site: Asked, arguments: tuple[str, ...], words: str) -> None:
+    refused = site.run(*arguments, role="responder")
+    assert refused.returncode == 2
+    assert words in " ".join(refused.stderr.replace("│", " ").split())
+    assert "^" not in refused.stderr
+
+
 def test_what_turned_bad_how_exact_the_onset_is_and_what_places_hang_on_are_told(site: Asked) -> None:
     rest = json.loads(site.said("suspects", ID, "-o", "json"))
     (finding,) = rest["findings"]

@@ -188,7 +188,7 @@ async def test_pages_go_on_where_they_ended(site: Asked) -> None:
         ("change", {"change_id": "0" * 28}, "there is no change of this id"),
         ("incident", {"incident_id": "000000000000"}, "there is no "),
         ("diff", {"object": "deploy/checkout-api", "from": "1h", "namespace": "x" * 300}, "namespace: "),
-        ("who_calls", {"by": "colour"}, "by: must match pattern"),
+        ("who_calls", {"by": "colour"}, "by: must be one of user, pod"),
     ],
 )
 async def test_bad_input_is_refused_with_what_is_wrong(
