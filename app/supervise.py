@@ -151,13 +151,15 @@ async def keep(worker: Worker, engine: AsyncEngine | None, *, pulses: Pulses) ->
 
 
 async def keep_running(name: str, run: Callable[[], Awaitable[Never]]) -> Never:
-    """Runs what goes on for ever, until cancelled; after a failure once more."""
+    """Runs what goes on for ever, until cancelled; after a failure once more. One after it went on for LONGEST_PAUSE is
+    the first again."""
     failures = 0
     while True:
+        began = monotonic()
         try:
             await run()
         except Exception as error:  # as in keep
-            failures += 1
+            failures = 1 if monotonic() - began > LONGEST_PAUSE.total_seconds() else failures + 1
             await asyncio.sleep(_wait_after(failures, error, worker=name).total_seconds())
 
 

@@ -130,6 +130,24 @@ async def test_of_failures_in_a_row_each_says_why_and_the_first_where(monkeypatc
     assert [line["exc_info"] for line in lines] == [failure, None]
 
 
+async def test_a_failure_after_it_went_on_for_long_is_the_first_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervise, "FIRST_PAUSE", timedelta(milliseconds=1))
+    monkeypatch.setattr(supervise, "log", structlog.get_logger())
+    clock, lasts = 0.0, [1.0, 61.0, 1.0, 1.0]
+    monkeypatch.setattr(supervise, "monotonic", lambda: clock)
+
+    async def run() -> Never:
+        nonlocal clock
+        if not lasts:
+            raise asyncio.CancelledError
+        clock += lasts.pop()
+        raise ConnectionError
+
+    with capture_logs() as lines, pytest.raises(asyncio.CancelledError):
+        await supervise.keep_running("sweep", run)
+    assert [line["failures"] for line in lines] == [1, 2, 1, 2]
+
+
 async def test_a_task_that_swallows_a_cancellation_is_asked_again() -> None:
     asked = 0
 
