@@ -84,7 +84,9 @@ def _edge(indexed: ChangeFilter, *, paged: bool) -> Select[Any]:
     of, own = owners(indexed)
     where = [*own, *conditions(indexed)]
     if paged:
-        where.append(changes.c.at <= bindparam("before_at", type_=changes.c.at.type))
+        # What is left of the moment at which the page before ended is looked at anyway. Were it counted, then a search
+        # would never get past a moment that has more changes than are looked at.
+        where.append(changes.c.at < bindparam("before_at", type_=changes.c.at.type))
     share = select(bindparam("within", type_=BigInteger) // func.greatest(func.count(), 1)).select_from(of)
     newest = select(changes.c.at).where(*where).order_by(changes.c.at.desc())
     edge = newest.offset(share.scalar_subquery()).limit(1).lateral("edge")

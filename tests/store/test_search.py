@@ -58,6 +58,22 @@ async def test_a_search_bit_by_bit_finds_what_one_search_of_all_finds(
     assert seen + told(found.changes) == everything
 
 
+async def test_a_search_goes_on_behind_any_number_of_changes_of_one_moment(conn: AsyncConnection) -> None:
+    """As an import tells them, whose times are whole seconds."""
+    at = world.END - timedelta(hours=1)
+    made = [world.a_change(f"app-{number}", at=at, version=str(number)) for number in range(9)]
+    rare = world.a_change("rare", at=at - timedelta(hours=1), actor="alice", version="20")
+    batch = replace(world.batch(0), changes=(*made, rare), rollouts=(), objects=(), gaps=())
+    await record(conn, batch)
+    found, pages = await search.find_changes(conn, ChangeFilter(actor="alice"), limit=7, within=3), 1
+    while found.next and pages < 20:
+        before, pages = found.next, pages + 1
+        found = await search.find_changes(conn, ChangeFilter(actor="alice"), before=before, limit=7, within=3)
+        if found.changes:
+            break
+    assert told(found.changes) == told([rare])
+
+
 async def test_a_search_looks_at_so_many_changes_and_says_how_far_they_reach(conn: AsyncConnection) -> None:
     made = await spread(conn)
     for wanted, reached in (
