@@ -343,9 +343,7 @@ around AS (
   SELECT NULL, 'bins', 0, '', '', payload FROM samples_minutes
   WHERE cluster_id = (SELECT id FROM mine) AND at = ANY(CAST(:minutes AS timestamptz[]))
     AND block = ANY(ARRAY(SELECT id / :block FROM named))
-    AND NOT EXISTS (
-      SELECT FROM samples WHERE cluster_id = (SELECT id FROM mine) AND at = ANY(CAST(:hours AS timestamptz[]))
-    )
+    AND coalesce((SELECT min(at) FROM samples WHERE cluster_id = (SELECT id FROM mine)), 'infinity') > :hour
   UNION ALL
   SELECT NULL, 'samples', number, '', '', payload FROM samples_told
   WHERE cluster_id = (SELECT id FROM mine) AND at = ANY(CAST(:hours AS timestamptz[]))
@@ -353,7 +351,8 @@ around AS (
 )
 SELECT what, number, name, told, payload FROM around ORDER BY at
 """  # noqa: S608 - our own text only
-"""Few and plain columns: of a thousand series, turning rows into values costs more than finding them."""
+"""Few and plain columns: of a thousand series, turning rows into values costs more than finding them. Bins are for what
+is older than all samples that are kept: of an hour that is not packed yet there are none, and nothing is left out."""
 
 
 async def read_around(
@@ -378,6 +377,7 @@ async def read_around(
         "start": start,
         "end": end,
         "minute": start - timedelta(seconds=calls.MINUTE),
+        "hour": hour_of(start),
         "hours": RAW.starts(start, end),
         "minutes": MINUTES.starts(start, end),
         "block": chunks.BLOCK,

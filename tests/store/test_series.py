@@ -233,6 +233,27 @@ async def test_what_is_too_old_for_one_tier_is_read_from_the_next_and_there_is_n
     assert set(np.diff(fine.times)) == {15.0}
 
 
+async def around(conn: AsyncConnection, at: datetime) -> list[float]:
+    """Seconds after noon at which was scraped what is read around a change."""
+    within = timedelta(minutes=10)
+    found = await series.read_around(conn, CLUSTER, [], start=at - within, end=at + within)
+    return [time - NOON.timestamp() for one in found.series for time in one.times]
+
+
+async def test_around_a_change_every_sample_is_read_before_its_hour_is_packed(conn: AsyncConnection) -> None:
+    await series.write(conn, await codes.cluster(conn, CLUSTER), [scraped("workqueue_depth", [1.0] * 240 * 3)])
+    assert await compact_all(conn, NOON + 2 * HOUR + 10 * MINUTE) == 2
+    assert await around(conn, NOON + 2.5 * HOUR) == [8400.0 + 15 * n for n in range(81)]
+
+
+async def test_around_a_change_nothing_is_left_out_where_every_sample_is_kept_of_a_part(conn: AsyncConnection) -> None:
+    await tell_and_compact(conn, scraped("workqueue_depth", [1.0] * 240 * 2))
+    await conn.execute(text("DELETE FROM samples WHERE at < :at"), {"at": NOON + HOUR})
+    for minute in (55, 65):
+        last_of_each = [60.0 * n - 15 for n in range(minute - 9, minute + 11)]
+        assert await around(conn, NOON + minute * MINUTE) == [*last_of_each, 60.0 * (minute + 10)]
+
+
 async def test_hours_are_read_where_the_minutes_do_not_reach(conn: AsyncConnection) -> None:
     """A week later: what is left of a tier is known by its oldest stretch."""
     names = ("old", "new")
