@@ -193,8 +193,9 @@ async def read_rows(
 
     They are of the finest tier that reaches back to ``start``, all of them, or of a coarser one that still has bins of
     ``step``. Of a gauge there is then the last sample of each of the tier's bins. Of a counter the last one of each
-    ``step`` and those around resets: it rises as much. ``around``: where nothing finer than the tier's bins is kept, a
-    bin before and one behind, too, between which a line is drawn. Raises TooMuchError where names are given.
+    ``step`` and those around resets: it rises as much. ``around``: what stands for the tier's bin in which the window
+    ends, too, and where that is longer than ``step``, a bin before, between which a line is drawn. Raises TooMuchError
+    where names are given.
     """
     asked_for: dict[str, object] = {
         "cluster": cluster,
@@ -205,8 +206,9 @@ async def read_rows(
     if about is None:
         return Rows(chunks.NONE, chunks.NONE.values, {})
     tier = _tier({one: getattr(about, one.table) for one in TIERS}, start, step=step)
-    if around and tier.step is not None and tier.step > (step or timedelta(0)):
-        start, end = start - tier.step, end + tier.step
+    if around and tier.step is not None:
+        start -= tier.step if tier.step > (step or timedelta(0)) else timedelta(0)
+        end += tier.step
     starts = tier.starts(start, end)
     asked: dict[str, object] = {"cluster": about.id, "hour": hour_of(start), "end": end, "starts": starts}
     wanted, statement = None, _ALL[tier]

@@ -124,27 +124,44 @@ async def a_month(conn: AsyncConnection, measure: Measure) -> list[float]:
     return [value for value in curve.values.tolist() if not math.isnan(value)]
 
 
+async def steady(conn: AsyncConnection, hours: int) -> None:
+    """A rate of 2 and a level of 4, compacted."""
+    times = tuple(EPOCH + 15.0 * n for n in range(240 * hours))
+    about = (("instance", "a"), ("verb", "GET"))
+    counter = MetricSeries(QUERY.metrics[0], about, "counter", times, tuple(30.0 * n for n in range(len(times))))
+    level = MetricSeries("workqueue_depth", about, "gauge", times, (4.0,) * len(times))
+    await record(conn, Batch(CLUSTER, series=(counter, level)))
+    while await compaction.compact(conn, now=NOON + timedelta(days=10)):
+        pass
+
+
+async def whole(conn: AsyncConnection, start: float, end: float) -> None:
+    """The window has a value in each bin."""
+    axis = window_grid(start, end, most=109)
+    for query, value in ((QUERY, 2.0), (SeriesQuery(("workqueue_depth",), Measure.LEVEL), 4.0)):
+        blocks = await lines.read_series(conn, CLUSTER, query.names, axis, end=datetime.fromtimestamp(end, UTC))
+        (curve,) = block_graph(blocks, axis, query).curves
+        assert curve.values.tolist() == pytest.approx([value] * axis.size)
+
+
 @pytest.mark.parametrize("kept", ["samples_minutes", "samples_hours"])
 @pytest.mark.parametrize("minutes", [60, 10])
 async def test_a_short_window_is_whole_where_only_what_is_coarser_is_kept(
     conn: AsyncConnection, kept: str, minutes: int
 ) -> None:
-    times = tuple(EPOCH + 15.0 * n for n in range(240 * 5))
-    about = (("instance", "a"), ("verb", "GET"))
-    counter = MetricSeries(QUERY.metrics[0], about, "counter", times, tuple(30.0 * n for n in range(len(times))))
-    level = MetricSeries("workqueue_depth", about, "gauge", times, (4.0,) * len(times))
-    await record(conn, Batch(CLUSTER, series=(counter, level)))
-    while await compaction.compact(conn, now=NOON + timedelta(days=1)):
-        pass
+    await steady(conn, 5)
     for table in {"samples", "samples_minutes"} - {kept}:
         await conn.execute(text(f"DELETE FROM {table}"))
     start = EPOCH + 2 * 3600 + 300
-    end = start + minutes * 60
-    axis = window_grid(start, end, most=109)
-    for query, value in ((QUERY, 2.0), (SeriesQuery((level.name,), Measure.LEVEL), 4.0)):
-        blocks = await lines.read_series(conn, CLUSTER, query.names, axis, end=datetime.fromtimestamp(end, UTC))
-        (curve,) = block_graph(blocks, axis, query).curves
-        assert curve.values.tolist() == pytest.approx([value] * axis.size)
+    await whole(conn, start, start + minutes * 60)
+
+
+@pytest.mark.parametrize("ends_after", [3600.0 * 3 + 25, 86_400.0 * 4 + 600])
+async def test_a_window_is_whole_that_ends_within_a_bin_of_what_is_read(
+    conn: AsyncConnection, ends_after: float
+) -> None:
+    await steady(conn, 5 if ends_after < 86_400 else 24 * 5)
+    await whole(conn, EPOCH + 3600, EPOCH + ends_after)
 
 
 async def test_a_peak_of_one_sample_is_seen_in_a_month(conn: AsyncConnection) -> None:
