@@ -181,21 +181,23 @@ def scraped() -> tuple[MetricSeries, ...]:
         (v, c, r) for v in ("GET", "PATCH", "WATCH") for c in ("200", "409", "500") for r in ("pods", "nodes", "leases")
     ):
         burst = [(60 if t >= TURN and verb == "PATCH" else 3) + int(noise.integers(0, 3)) for t in times]
-        values = np.cumsum(np.array(burst, dtype=float) * (1 if code == "200" else 0.5))
-        if number == 9:
-            values[20:] -= values[19]
+        made = np.array(burst, dtype=float) * (1 if code == "200" else 0.5)
+        took = [0.02 if verb == "GET" else 0.9 if t >= TURN else 0.3 for t in times]
         first = 12 if number == 11 else 0
-        for name, factor in (
-            ("apiserver_request_total", 1.0),
-            ("apiserver_request_duration_seconds_count", 1.0),
-            ("apiserver_request_duration_seconds_sum", 0.02 if verb == "GET" else 0.3),
+        for name, each in (
+            ("apiserver_request_total", made),
+            ("apiserver_request_duration_seconds_count", made),
+            ("apiserver_request_duration_seconds_sum", made * took),
         ):
+            values = np.cumsum(each)
+            if number == 9:
+                values[20:] -= values[19]
             labels: tuple[tuple[str, str], ...] = (("code", code), ("resource", resource), ("verb", verb))
             if name != "apiserver_request_total":
                 labels = labels[1:]
                 if code != "200":
                     continue
-            told = tuple((values * factor).tolist())
+            told = tuple(values.tolist())
             found.append(MetricSeries(name, labels, "counter", times[first:], told[first:]))
     for queue in ("deployment", "node"):
         told = tuple(float(noise.integers(1, 4) + (40 if t >= TURN else 0)) for t in times)

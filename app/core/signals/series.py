@@ -136,7 +136,7 @@ def sparks(told: Laid, *, most: int = 6) -> list[Spark]:
         split = lines(told, family if family.measure == "mean" else replace(family, by=()))
         if not split:
             continue
-        total = added(list(split.values())) if family.measure != "mean" else np.nanmax(_stack(split), axis=0)
+        total = added(list(split.values())) if family.measure != "mean" else np.fmax.reduce(list(split.values()))
         if np.isnan(total).all():
             continue
         step = level_step(total, floor=family.floor / 3.0)
@@ -155,9 +155,3 @@ def sparks(told: Laid, *, most: int = 6) -> list[Spark]:
         )
         for family, total, bad_from in found[:most]
     ]
-
-
-def _stack(split: dict[tuple[str, ...], Floats]) -> Floats:
-    stacked = np.vstack(list(split.values()))
-    stacked[:, np.isnan(stacked).all(axis=0)] = 0.0
-    return np.asarray(stacked)

@@ -98,6 +98,25 @@ def test_a_scrape_that_is_missing_is_no_zero() -> None:
     assert rises(holed) == []
 
 
+def test_a_latency_of_which_nothing_was_observed_is_no_zero() -> None:
+    observed = [0.0] * 20 + [10.0 * i for i in range(SIZE - 20)]
+    name = "apiserver_request_duration_seconds"
+    parts = {"count": 1.0, "sum": 0.3}
+    timed = [a_series(f"{name}_{part}", OK, [each * n for n in observed]) for part, each in parts.items()]
+    (line,) = sparks(told(*timed))
+    assert line.values[:21] == (None,) * 21
+    assert line.values[21:] == pytest.approx((0.3,) * (SIZE - 21))
+    assert line.bad_from is None
+
+
+def test_a_latency_that_is_not_measured_yet_after_a_change_did_not_fall() -> None:
+    name = "apiserver_request_duration_seconds"
+    parts = {"count": 1.0, "sum": 0.3}
+    timed = [a_series(f"{name}_{part}", OK, [each * i for i in range(SIZE)]) for part, each in parts.items()]
+    change_at = datetime.fromtimestamp(START + STEP * (SIZE - 10), UTC)
+    assert moved(change_at, Measured(None, NO_CALLS, tuple(timed))) == ()
+
+
 @pytest.mark.parametrize(("name", "gone"), [(REQUESTS, {0, 30, 31}), (MEMORY, {30})])
 def test_a_series_ends_where_it_is_marked_as_stale(name: str, gone: set[int]) -> None:
     """A rate is one over two scrapes: neither up to the mark nor from it on."""
