@@ -61,7 +61,7 @@ def percent(share: float) -> str:
     """A share or a probability as a person takes it in: 93 %, 2 %, < 1 %; never 100 % for what is not certain."""
     if 0.99 < share < 1:
         return "> 99 %"
-    return "< 1 %" if 0 < share < 0.005 else f"{share * 100:.0f} %"
+    return "< 1 %" if 0 < share <= 0.005 else f"{share * 100:.0f} %"
 
 
 def clock_time(at: datetime) -> str:
@@ -115,7 +115,7 @@ def t_minus(delta: timedelta) -> str:
 
 def duration(seconds: float) -> str:
     """A length of time in at most two units: 350 ms, 4 s, 3 min 20 s, 2 h 5 min, 3 d 4 h."""
-    if seconds < 1:
+    if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms" if seconds else "0 s"
     whole = round(seconds)
     if whole < 60:

@@ -9,7 +9,8 @@ from app.core.screen.tables import TABLES, as_row
 
 
 @pytest.mark.parametrize(
-    ("share", "said"), [(0.0, "0%"), (0.004, "<1%"), (0.37, "37%"), (0.99, "99%"), (0.996, ">99%"), (1.0, "100%")]
+    ("share", "said"),
+    [(0.0, "0%"), (0.004, "<1%"), (0.005, "<1%"), (0.37, "37%"), (0.99, "99%"), (0.996, ">99%"), (1.0, "100%")],
 )
 def test_a_share_is_said_as_on_its_page(share: float, said: str) -> None:
     incident = {

@@ -189,6 +189,7 @@ def test_an_incident_that_is_not_ranked_can_be_drawn() -> None:
     [
         (0, "0 s"),
         (0.35, "350 ms"),
+        (0.9996, "1 s"),
         (4.2, "4 s"),
         (59.6, "1 min"),
         (200, "3 min 20 s"),
