@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
@@ -148,20 +147,21 @@ def _slice(server: Server, cluster: str, begin: datetime, end: datetime) -> Iter
 
 
 def _gaps(server: Server, window: Item) -> tuple[list[Item], list[Item]]:
-    """All gaps of a time, oldest first, and how fresh the record is: an answer holds the newest hundred alone."""
-    found: dict[str, Item] = {}
-    until = window["to"]
+    """All gaps of a time, oldest first, and how fresh the record is: an answer holds the newest hundred alone, and
+    beside them what is not seen right now, since whenever."""
+    begin = since = datetime.fromisoformat(window["from_"])
+    until, found = window["to"], dict[tuple[str, str, str], Item]()
     while True:
-        answer = server.json("gaps", **{**window, "to": until})
-        new = {json.dumps(gap, sort_keys=True): gap for gap in answer["items"]}
-        is_last = len(answer["items"]) < MOST_GAPS or new.keys() <= found.keys()
+        answer = server.json("gaps", **{**window, "from_": since.isoformat(), "to": until})
+        new = {(gap["cluster"], gap["kind"], gap["from_at"]): gap for gap in answer["items"]}
+        is_last = len(new) < MOST_GAPS or new.keys() <= found.keys()
         found |= new
         if is_last:
-            return sorted(found.values(), key=lambda gap: str(gap["from_at"])), answer["freshness"]
-        earliest = min(datetime.fromisoformat(gap["from_at"]) for gap in answer["items"])
-        if earliest < datetime.fromisoformat(window["from_"]):
-            return sorted(found.values(), key=lambda gap: str(gap["from_at"])), answer["freshness"]
-        until = (earliest + timedelta(microseconds=1)).isoformat()
+            touching = [gap for gap in found.values() if datetime.fromisoformat(gap["to_at"]) > begin]
+            return sorted(touching, key=lambda gap: datetime.fromisoformat(gap["from_at"])), answer["freshness"]
+        begun = sorted((datetime.fromisoformat(gap["from_at"]) for gap in new.values()), reverse=True)
+        told_of = begun[MOST_GAPS - 1]  # of the record no younger one is left out
+        since, until = min(since, told_of), (told_of + timedelta(microseconds=1)).isoformat()
 
 
 @contextmanager

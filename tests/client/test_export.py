@@ -95,6 +95,53 @@ def test_every_page_and_every_gap(site: Asked, tmp_path: Path, monkeypatch: pyte
     assert [one.name for one in tmp_path.iterdir()] == ["changes.ndjson"]
 
 
+def test_every_gap_that_began_before(site: Asked, tmp_path: Path) -> None:
+    """As of the kinds of a cluster with many, which are not seen for one reason."""
+    at, file = datetime.now(UTC) - timedelta(hours=5), tmp_path / "changes.ndjson"
+    blind = [
+        Gap("shop", f"Kind{n}", at + timedelta(seconds=n), at + timedelta(hours=1, seconds=n), "away")
+        for n in range(250)
+    ]
+    recorded(site.dsn, Batch("shop", gaps=tuple(blind)))
+    begin = at + timedelta(hours=1, seconds=49)
+    export(
+        asking(site), Exported.CHANGES, begin.isoformat(), (begin + timedelta(minutes=10)).isoformat(),
+        file=str(file), output=Output.JSON, namespace=None, cluster="shop",
+    )  # fmt: skip
+    kinds = [gap["kind"] for gap in lines(file)[1]["gaps"] if gap["kind"]]
+    assert kinds == [f"Kind{n}" for n in range(50, 250)]
+
+
+def test_what_is_not_seen_right_now_hides_no_gap_that_was(capsys: pytest.CaptureFixture[str]) -> None:
+    at = datetime(2026, 11, 20, 14, tzinfo=UTC)
+
+    class Blind(Server):
+        """Of which Secrets have not been seen for days, and which was blind a second a minute."""
+
+        def __init__(self) -> None:
+            """Asks nobody."""
+
+        def json(self, *path: str, **asked: Any) -> dict[str, Any]:
+            """As store/seen.py has it: the newest hundred of the record, oldest first, and what is not seen now."""
+            since, until = (datetime.fromisoformat(asked[name]) for name in ("from_", "to"))
+            begun = [at + timedelta(minutes=n) for n in range(250)]
+            told = [(one, one + timedelta(seconds=1), "") for one in begun if since < one + timedelta(seconds=1)]
+            now = datetime.now(UTC)
+            told = [(at - timedelta(days=9), now, "Secret"), *[one for one in told if one[0] < until][-100:]]
+            items = [
+                {"cluster": "shop", "kind": kind, "from_at": one.isoformat(), "to_at": end.isoformat(), "why": ""}
+                for one, end, kind in told
+            ]
+            return {"items": items if path == ("gaps",) else [], "next": None, "freshness": []}
+
+    export(
+        Blind(), Exported.CHANGES, at.isoformat(), (at + timedelta(hours=6)).isoformat(),
+        file="-", output=Output.JSON, namespace=None, cluster=None,
+    )  # fmt: skip
+    gaps = json.loads(capsys.readouterr().out)["gaps"]
+    assert [gap["kind"] for gap in gaps] == ["Secret", *[""] * 250]
+
+
 def test_incidents_are_whole_however_they_stand(site: Asked, tmp_path: Path) -> None:
     file = tmp_path / "incidents.ndjson"
     exported(site, Exported.INCIDENTS, file, begin="2026-11-20T14:00:00+00:00")
