@@ -184,15 +184,32 @@ class Receiver:
     async def _take(self, cluster: str, body: bytes, *, now: datetime) -> list[str]:
         """Stores it, and answers in words what was left out."""
         known = self._clusters.setdefault(cluster, _Cluster())
-        request = await asyncio.to_thread(decode, body, known.ids.__contains__)
+        ids = known.ids
+        request = await asyncio.to_thread(decode, body, ids.__contains__)
         if not request.series:
             return []
+        try:
+            new, refused = await self._store(cluster, known, ids, request=request, now=now)
+        except BaseException:
+            known.counted_at = known.noted_at = None  # neither what was counted nor what was noted is there
+            raise
+        ids.update(new)
+        if len(ids) > 2 * self._most:
+            known.ids = {}  # of those that are gone: who still sends is asked for its labels once more
+        if refused:
+            self._say(cluster, refused, now=now)
+        return refused
+
+    async def _store(
+        self, cluster: str, known: _Cluster, ids: dict[Digest, int], *, request: Request, now: datetime
+    ) -> tuple[dict[Digest, int], list[str]]:
+        """In one transaction; the ids of series that were not known, and in words what was left out."""
         async with self._engine.begin() as conn:
             number = await codes.cluster(conn, cluster)
             new, refused = await self._name(conn, number, known, labels=request.labels, now=now)
-            ids = np.array([known.ids.get(one) or new.get(one) or 0 for one in request.series], np.int64)
+            whose = np.array([ids.get(one) or new.get(one) or 0 for one in request.series], np.int64)
             rows = Columns(
-                np.repeat(ids, request.lengths),
+                np.repeat(whose, request.lengths),
                 np.array(request.times, np.int64),
                 np.array(request.values, np.float64),
             )
@@ -205,10 +222,7 @@ class Receiver:
             if len(rows.times):
                 await series.append(conn, number, rows)
                 await self._note(conn, cluster, number, rows=rows, now=now)
-        known.ids.update(new)
-        if refused:
-            self._say(cluster, refused, now=now)
-        return refused
+        return new, refused
 
     async def _name(
         self,

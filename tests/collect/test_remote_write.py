@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import struct
 from datetime import timedelta
+from unittest.mock import AsyncMock
 from uuid import uuid4
 
 import cramjam
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 
 from app.collect import remote_write
 from app.collect.remote_write import Receiver, RefusedError, TooLargeError, UnreadableError
@@ -134,6 +136,34 @@ async def test_series_that_are_gone_make_room_for_others(receiver: Receiver, dat
         await conn.execute(text("UPDATE series_keys SET seen_at = :at"), {"at": NOW - timedelta(days=3)})
     later = Receiver(database.write, lambda: NOW, most_series=3)
     await later.take(shop, packed(({"__name__": "m9"}, [(AT, 1.0)])))
+
+
+async def test_what_could_not_be_stored_does_not_count_against_the_bound(
+    receiver: Receiver, database: Database, shop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = packed((REQUESTS, [(AT, 1.0)]))
+    with monkeypatch.context() as away:
+        away.setattr(series, "append", AsyncMock(side_effect=OperationalError("COPY", None, Exception("away"))))
+        for _ in range(4):  # as often as the Prometheus sends it again
+            with pytest.raises(OperationalError):
+                await receiver.take(shop, body)
+    await receiver.take(shop, body)
+    assert len(await kept(database, shop)) == 1
+    async with database.read.connect() as conn:
+        assert (await reach.read(conn, shop))["metrics"] == NOON
+
+
+async def test_series_that_came_and_went_are_not_remembered_for_ever(database: Database, shop: str) -> None:
+    now = NOW
+    receiver = Receiver(database.write, lambda: now, most_series=3)
+    for pod in range(12):
+        now += 2 * remote_write.ACTIVE
+        at = AT + 1000 * int((now - NOW).total_seconds())
+        await receiver.take(shop, packed((REQUESTS, [(at, 1.0)]), ({"__name__": "up", "pod": f"{pod}"}, [(at, 1.0)])))
+        assert len(receiver._clusters[shop].ids) <= 2 * 3
+    async with database.read.connect() as conn:
+        found = plain(await series.read(conn, shop, NOON, now))
+    assert sum(len(one.values) for one in found) == 2 * 12
 
 
 async def test_times_that_cannot_be_stored_are_left_out(receiver: Receiver, database: Database, shop: str) -> None:
