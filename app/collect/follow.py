@@ -63,6 +63,9 @@ AWAY = (
 TOO_MUCH = "54"
 """The class of SQLSTATE that says that something is larger than PostgreSQL takes, though psycopg counts it among
 operational errors: https://www.postgresql.org/docs/current/errcodes-appendix.html"""
+MIGRATED = ("42P01", "42703")
+"""That a table or a column is not there, though psycopg counts it among faults of who asks: a newer process migrates,
+or has migrated, the database, and this one is about to end."""
 
 log = structlog.get_logger()
 _Telling = tuple[datetime, Callable[[], None]]
@@ -348,7 +351,7 @@ class Follower:
 def _is_away(error: Exception) -> bool:
     """Whether an error is none of what is being recorded."""
     state = getattr(getattr(error, "orig", error), "sqlstate", None) or ""
-    return isinstance(error, AWAY) and not state.startswith(TOO_MUCH)
+    return state.startswith(MIGRATED) or (isinstance(error, AWAY) and not state.startswith(TOO_MUCH))
 
 
 def _when(one: Told) -> datetime:

@@ -11,7 +11,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy.exc import DataError, OperationalError
+from sqlalchemy import text
+from sqlalchemy.exc import DataError, OperationalError, ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.collect import learning, told
@@ -171,6 +172,25 @@ async def test_an_error_of_the_driver_itself_is_no_fault_of_what_is_recorded(
         for _ in range(4):
             with pytest.raises(psycopg.errors.DiskFull):
                 await one.round()
+    while spool.size:
+        await one.round()
+    assert await counted(lab) == COUNTED
+
+
+async def test_a_database_that_a_newer_process_migrates_costs_no_record(lab: Lab, spool: Spool) -> None:
+    async def change(sql: str) -> None:
+        async with lab.database.write.begin() as conn:
+            await conn.execute(text(sql))
+
+    send(spool, EVENTS)
+    one = follower(lab, spool)
+    await change("ALTER TABLE call_minutes RENAME TO newer_minutes")
+    try:
+        for _ in range(4):
+            with pytest.raises((ProgrammingError, psycopg.errors.UndefinedTable)):
+                await one.round()
+    finally:
+        await change("ALTER TABLE newer_minutes RENAME TO call_minutes")
     while spool.size:
         await one.round()
     assert await counted(lab) == COUNTED
