@@ -24,6 +24,19 @@ _RANDOM_READS = "-c random_page_cost=1.1"
 """What PostgreSQL's documentation advises for solid-state drives. Its default is that of a disk with a head: with that
 the newest changes of a cluster, which an index has in order, are found by sorting all of the day's, in twice the time.
 """
+_ALIVE = {
+    "connect_timeout": "10",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "60000",
+}
+"""A server that is gone without a word, with its node or behind a firewall that forgot us, is known to be within a
+minute, unless DATABASE_URL says otherwise. Linux finds out after 15 minutes where something was sent, else after two
+hours: https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS"""
+_SEEN_ALIVE = "-c tcp_keepalives_idle=30 -c tcp_keepalives_interval=10 -c tcp_keepalives_count=3"
+"""The same of us, by the server: else it kept the locks of a process whose node is gone for two hours, and no other
+process got a worker's turn."""
 
 
 class DatabaseError(Expected):
@@ -69,7 +82,11 @@ def _engine(url: URL, settings: str, *, size: int, isolation_level: str) -> Asyn
         pool_pre_ping=True,
         json_deserializer=codec.loads,
         json_serializer=codec.jsonb_text,
-        connect_args={"options": f"-c timezone=UTC {_RANDOM_READS} {settings}", "application_name": "foreshock"},
+        connect_args={
+            **{name: value for name, value in _ALIVE.items() if name not in url.query},
+            "options": f"-c timezone=UTC {_SEEN_ALIVE} {_RANDOM_READS} {settings}",
+            "application_name": "foreshock",
+        },
     )
 
     @event.listens_for(engine.sync_engine, "connect")
