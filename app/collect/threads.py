@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
+from contextlib import suppress
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -16,5 +17,7 @@ async def in_thread(work: Callable[[], T], executor: Executor | None = None) -> 
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
-        await asyncio.wait([running])
+        while not running.done():
+            with suppress(asyncio.CancelledError):  # who ends asks again each second (supervise.end)
+                await asyncio.wait([running])
         raise
