@@ -177,7 +177,8 @@ async def follow(
             place.version = ""
             now = pace.clock()
             yield Lost(now, str(gone))
-            apart = pace.apart - (now - place.asked_all) if place.asked_all else NO_TIME
+            # A clock that was set back since then adds nothing.
+            apart = pace.apart - max(now - place.asked_all, NO_TIME) if place.asked_all else NO_TIME
             await pace.sleep(max(pace.spread * pace.chance(), apart))
             continue
         except SilentError:

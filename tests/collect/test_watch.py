@@ -142,6 +142,15 @@ async def test_all_there_is_is_not_asked_for_twice_within_a_minute() -> None:
     assert waits.waited == [60.0, 60.0]
 
 
+async def test_a_clock_that_is_set_back_puts_off_no_watch() -> None:
+    waits, times = Waits(), iter([NOON, NOON])
+    pace = replace(waits.pace(), clock=lambda: next(times, NOON - timedelta(hours=3)))
+    gone = Answer([bookmark(60, all_told=True), error(410)])
+    async with serving(gone, Answer([bookmark(70, all_told=True), SILENCE])) as server:
+        await told(server, 5, pace=pace)
+    assert waits.waited == [60.0]
+
+
 async def test_an_api_server_without_streaming_lists_is_listed_in_pages() -> None:
     def page(version: int, more: str, *objects: dict[str, Any]) -> Answer:
         metadata = {"resourceVersion": str(version), "continue": more}
