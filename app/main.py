@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import FrameType
 from typing import Never
 
@@ -30,6 +31,7 @@ from app.collect import alerts, contexts, remote_write
 from app.collect.contexts import WantedCluster
 from app.collect.garbage import garbage_rarely
 from app.collect.remote_write import Receiver
+from app.collect.threads import in_thread
 from app.core.access import Access
 from app.core.clusters import alerts_alone
 from app.core.incidents import pagers
@@ -78,16 +80,20 @@ class Postgres:
     dsn: str
     own: embedded.Server | None
 
-    async def keep(self) -> None:
-        """Starts our own server again when it was killed."""
-        while self.own is not None:
+    async def keep(self) -> Never:
+        """Starts our own server again when it was killed, in a thread: this process answers while it recovers. Raises
+        the system's errors, as where there is no memory for another process."""
+        while True:
             await asyncio.sleep(WATCH_SECONDS)
-            if not self.own.alive:
+            if self.own is not None and not self.own.alive:
                 log.warning("PostgreSQL is gone, starting it again", folder=str(self.own.folder))
                 try:
-                    self.own = self.own.again()
+                    await in_thread(partial(self._start_again, self.own))
                 except embedded.EmbeddedError as error:
                     log.error("PostgreSQL does not start, trying on", error=str(error))  # noqa: TRY400 - it says all
+
+    def _start_again(self, own: embedded.Server) -> None:
+        self.own = own.again()
 
 
 @asynccontextmanager
@@ -364,7 +370,9 @@ def _lifespan(
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(database.close)
-            jobs = [asyncio.create_task(server.keep()), asyncio.create_task(keep_trimmed())]
+            jobs = [asyncio.create_task(keep_running("giving memory back", keep_trimmed))]
+            if server.own:
+                jobs.append(asyncio.create_task(keep_running("keeping PostgreSQL", server.keep)))
             for worker in beside:
                 jobs.append(asyncio.create_task(keep(worker, database.turns, pulses=pulses)))  # noqa: PERF401 - reads as it runs
             if listening:
