@@ -40,6 +40,9 @@ AT_ONCE = 4
 """In so many channels, or targets, something is sent at once: one that answers late is not to delay the others."""
 GIVEN_UP = timedelta(days=1)
 """So long a letter to a target is tried."""
+WITHIN = 25.0
+"""Seconds for all that is asked of Slack for one message, as of page after page of a channel in which it may be: less
+than it is its sender's alone (outbox.CLAIM), or it would be posted twice."""
 ROUND = 5.0
 """Seconds after which a round ends: it only goes on beside what was begun within it and is not answered yet."""
 LOOK_AGAIN = 0.25
@@ -170,7 +173,11 @@ class Sender:
             return what.id
         if self.slack is None:
             raise RefusedError("no_token", "Slack is not set up: set FORESHOCK_SLACK_TOKEN and FORESHOCK_SLACK_CHANNEL")
-        return await self._post(self.slack, due, what.message)
+        try:
+            async with asyncio.timeout(WITHIN):
+                return await self._post(self.slack, due, what.message)
+        except TimeoutError:
+            raise UnansweredError(f"Slack took longer than {WITHIN:.0f} s", maybe_there=True) from None
 
     @staticmethod
     async def _post(slack: Slack, due: Due, what: Message) -> str:

@@ -18,6 +18,7 @@ from sqlalchemy import text
 from app.core.findings import NONE, Incident, Opinion, Ranking, Verdict
 from app.core.model import Actor, ActorSource, Batch
 from app.core.routes import Route, Routes, What
+from app.notify import sender as sender_module
 from app.notify import slack as slack_module
 from app.notify.sender import Sender
 from app.notify.slack import slack
@@ -315,6 +316,23 @@ async def test_a_message_that_nobody_confirmed_is_looked_for_before_it_is_posted
     assert desk.slack.asked.count("chat.postMessage") == 1
     assert desk.slack.asked.count("conversations.history") > 1
     assert ours[0]["edits"] == 1, "what was found may have shown what was so before"
+
+
+async def test_a_message_is_looked_for_no_longer_than_it_is_its_sender_s(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert timedelta(seconds=sender_module.WITHIN) < outbox.CLAIM
+    desk.slack.faults.append("lost")
+    await desk.save(world.incident(), world.ranking())
+    await desk.send()
+    with monkeypatch.context() as slow:  # page after page, each in time
+        slow.setattr(slack_module.Slack, "find", lambda *_, **__: asyncio.sleep(2))
+        slow.setattr(sender_module, "WITHIN", 0.1)
+        desk.clock.forward(WAITED)
+        await desk.send()
+    await desk.send(60)
+    assert desk.slack.asked.count("chat.postMessage") == 1
+    assert len(desk.slack.messages) == 1
 
 
 async def test_where_nobody_listens_it_is_posted_later_without_a_look(desk: Desk) -> None:
