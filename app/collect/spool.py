@@ -272,10 +272,14 @@ class Spool:
     def trim(self, position: int) -> None:
         """Delete what lies before ``position``, by whole segments. The last stays, empty: its name holds the end."""
         with self._lock:
+            self._unlink(position)  # first: a disk that is full has no room for another file before
             if position >= self._written and self._segments and self._segments[-1].start < self._written:
                 self._new_segment()
-            while len(self._segments) > 1 and self._segments[0].end <= position:
-                self._segments.pop(0).path.unlink()
+                self._unlink(position)
+
+    def _unlink(self, position: int) -> None:
+        while len(self._segments) > 1 and self._segments[0].end <= position:
+            self._segments.pop(0).path.unlink()
 
 
 class Incoming:

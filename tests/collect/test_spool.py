@@ -186,6 +186,25 @@ def test_behind_a_damaged_record_the_next_segment_is_read_and_the_loss_is_told(
     assert "the spool is damaged" in capsys.readouterr().out
 
 
+def test_a_disk_too_full_for_another_file_gets_room_from_what_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with open_spool(tmp_path, most_bytes=800) as spool:  # of eight segments
+        for _ in range(5):
+            end = spool.append(b"a" * 60, durable=True)
+        before = spool.size
+        with monkeypatch.context() as patched:
+            patched.setattr("app.collect.spool.os.open", full)
+            with pytest.raises(OSError, match="No space"):
+                spool.trim(end)
+        assert spool.size < before / 2
+        spool.append(b"more", durable=True)
+        assert payloads(spool, end) == [b"more"]
+
+
 def test_a_disk_that_gets_full_within_a_record_leaves_no_half(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
     spool.append(b"one", durable=True)
     real = os.pwrite
