@@ -370,7 +370,7 @@ def _lifespan(
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(database.close)
-            jobs = [asyncio.create_task(keep_running("giving memory back", keep_trimmed))]
+            jobs: list[asyncio.Task[None]] = [asyncio.create_task(keep_running("giving memory back", keep_trimmed))]
             if server.own:
                 jobs.append(asyncio.create_task(keep_running("keeping PostgreSQL", server.keep)))
             for worker in beside:
