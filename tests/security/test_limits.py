@@ -164,7 +164,7 @@ async def test_a_body_that_does_not_come_is_waited_for_so_long(
         answer = await client.post(path, content=slow(), headers=AS_JSON)
     assert answer.status_code == status
     assert "within" in answer.text
-    assert time.monotonic() - began < 5, "the end of the body was waited for"
+    assert time.monotonic() - began < 2
 
 
 @pytest.mark.parametrize(
@@ -181,11 +181,11 @@ async def test_a_body_that_does_not_come_is_waited_for_so_long(
 )
 async def test_parameters_that_are_too_much_are_refused(site: Site, query: str) -> None:
     async with site.client() as client:
-        began = time.process_time()
+        began = time.monotonic()
         answer = await client.get(f"{CHANGES}?{query}")
     assert answer.status_code in (200, 400, 404, 422)
     assert answer.status_code != 200 or query.startswith("text=")
-    assert time.process_time() - began < 2
+    assert time.monotonic() - began < 2
 
 
 EVIL = ("(a+)+$", "(a|a)*b", "^(([a-z])+.)+[A-Z]([a-z])+$", "(.*a){25}", "a" * 4000, "(?P<x>" * 40)
@@ -194,14 +194,14 @@ EVIL = ("(a+)+$", "(a|a)*b", "^(([a-z])+.)+[A-Z]([a-z])+$", "(.*a){25}", "a" * 4
 @pytest.mark.parametrize("pattern", EVIL)
 async def test_a_pattern_that_never_ends_is_answered_soon(site: Site, pattern: str) -> None:
     async with site.client("responder") as client:
-        began = time.process_time()
+        began = time.monotonic()
         for path in ("/api/v1/calls/rates", "/api/v1/series"):
             params = {"cluster": world.CLUSTER, "where": f'user=~"{pattern}"', "metric": "apiserver_request_total"}
             if path.endswith("rates"):
                 del params["metric"]
             answer = await client.get(path, params=params)
             assert answer.status_code in (200, 422), answer.text
-    assert time.process_time() - began < 3
+    assert time.monotonic() - began < 3
 
 
 @pytest.mark.security
@@ -223,7 +223,7 @@ def test_a_hundred_who_never_finish_their_requests_keep_nobody_waiting(
                 took.append(time.monotonic() - began)
         for one in slow:
             one.close()
-        assert sorted(took)[-2] < 5, "a request that never ends is waited for for ten seconds"
+        assert sorted(took)[-2] < 1
         assert _resident(process.pid) - before < 64 * MIB
     record_property("connections that never finish, beside which answers come", len(slow))
 
