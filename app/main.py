@@ -29,7 +29,7 @@ from app.allocation import give_back, keep_trimmed
 from app.clusters import Clusters
 from app.collect import alerts, contexts, remote_write
 from app.collect.contexts import WantedCluster
-from app.collect.garbage import garbage_rarely
+from app.collect.garbage import loaded_stays
 from app.collect.remote_write import Receiver
 from app.collect.threads import in_thread
 from app.core.access import Access
@@ -464,7 +464,7 @@ def serve(
         config.app = Peered(ProxyHeadersMiddleware(app, trusted_hosts=config.forwarded_allow_ips))  # type: ignore[arg-type]
         web_server = uvicorn.Server(config)
         app.state.followers.stopping = lambda: web_server.should_exit  # else it would wait for who follows changes
-        with garbage_rarely():
+        with loaded_stays():
             web_server.run(sockets=[sock])
 
 

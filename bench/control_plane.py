@@ -20,7 +20,7 @@ import httpx2
 import numpy as np
 from sqlalchemy import text
 
-from app.collect.garbage import garbage_rarely
+from app.collect.garbage import loaded_stays
 from app.core.metrics.lines import STARTED
 from app.core.metrics.measures import LOOKBACK_SECONDS, window_grid
 from app.core.model import Batch
@@ -201,7 +201,7 @@ async def measure(database: Database) -> list[Gate]:
         headers={"Authorization": f"Bearer {token}", "Accept-Encoding": "gzip"},
         timeout=60,
     )
-    with garbage_rarely():  # as `serve` does
+    with loaded_stays():  # as `serve` does
         async with client:
             return [await _page(client, database, hours=hours, at_most=most) for hours, most in WINDOWS.items()]
 

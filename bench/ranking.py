@@ -15,7 +15,7 @@ import httpx2
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.collect.garbage import garbage_rarely
+from app.collect.garbage import loaded_stays
 from app.commands.demo import CLUSTER, replay
 from app.core.model import SLOT_SECONDS, CallCount, CallKey
 from app.core.ranking.suspects import rank
@@ -166,7 +166,7 @@ async def ranking(database: Database, dsn: str, *, changes: int) -> list[Gate]:
         filled = await fill(conn, now - timedelta(days=max(1, DAYS * changes // 10_000_000)), now)
     await _settle(database)
     stored = f"{changes:,} changes, {filled:,} call-minutes"
-    with garbage_rarely():  # as `serve` does
+    with loaded_stays():  # as `serve` does
         gates = [_gate(stored, await _ranked(database, incident))]
         async with database.write.begin() as conn:
             await apps.fill(conn, CLUSTER, now - 2 * CALLS_WINDOW, now)
