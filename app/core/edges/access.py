@@ -16,6 +16,7 @@ from app.core.model import Change, DiffSource, Resource, Verb
 from app.core.objects.actors import service_account
 from app.core.objects.diff import undo
 from app.core.objects.grants import Grant, rules_of
+from app.core.objects.untyped import fields, items, objects, part
 
 _INTO_PODS = {("automountServiceAccountToken",), ("imagePullSecrets",), ("secrets",)}
 """What of a ServiceAccount goes into the pods that run as it, as a part of their configuration."""
@@ -95,7 +96,7 @@ def _workloads_of_users(users: set[str], top: Topology, add: Add) -> None:
 def _allowed(bindings: list[State], resource: Resource, top: Topology) -> set[Grant]:
     """What the roles allow that these bindings, as they are of one object, give."""
     found: set[Grant] = set()
-    for ref in (binding.get("roleRef") or {} for binding in bindings):
+    for ref in (fields(binding.get("roleRef")) for binding in bindings):
         kind, namespace = str(ref.get("kind")), None if ref.get("kind") == "ClusterRole" else resource.namespace
         role = replace(resource, kind=kind, namespace=namespace, name=str(ref.get("name")))
         found |= {_plain(grant) for grant in rules_of(top.states.get(role, {}))}
@@ -138,19 +139,19 @@ def rules_before_and_after(change: Change, states: list[State]) -> tuple[list[An
                 elif states and not whole:
                     side.append(_rule_with(states[0], diff.path, value))
     if new and change.verb.value == "update" and states:
-        new += list(states[0].get("rules") or [])
+        new += items(states[0].get("rules"))
     return old, new
 
 
 def _rules(value: Any) -> list[Any]:
-    return list(value.get("rules") or []) if isinstance(value, dict) else []
+    return items(fields(value).get("rules"))
 
 
 def _rule_with(state: State, path: tuple[Any, ...], value: Any) -> dict[str, Any]:
     """The rule at ``path`` as it was with ``value`` in one of its lists, or without that list."""
-    rules: Any = state.get("rules") or []
+    rules = objects(state.get("rules"))
     index = path[1] if isinstance(path[1], int) else 0
-    rule = dict(rules[index]) if isinstance(rules, list) and index < len(rules) else {}
+    rule = dict(rules[index]) if index < len(rules) else {}
     if len(path) >= 3 and isinstance(path[2], str):
         rule[path[2]] = value if isinstance(value, list) else [] if value is None else [value]
     return rule
@@ -189,15 +190,14 @@ def _before(change: Change, top: Topology) -> list[State]:
 
 
 def _level_of(schema: State) -> str:
-    spec = schema.get("spec") or {}
-    return str((spec.get("priorityLevelConfiguration") or {}).get("name", ""))
+    return str(part(schema, "spec", "priorityLevelConfiguration", "name") or "")
 
 
 def _flow_users(schema: State) -> Iterator[str]:
     """The users and groups ("group:NAME") that a FlowSchema's rules name."""
-    for rule in (schema.get("spec") or {}).get("rules") or []:
-        for subject in rule.get("subjects") or []:
-            account = subject.get("serviceAccount") or {}
+    for rule in objects(part(schema, "spec", "rules")):
+        for subject in objects(rule.get("subjects")):
+            account = fields(subject.get("serviceAccount"))
             if account and account.get("name") == "*":
                 yield f"group:system:serviceaccounts:{account.get('namespace')}"
             elif account:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from app.core.edges.topology import Named, State, Topology
 from app.core.entities import NODES, Add, altered, asked, of_injected, pods_in
 from app.core.objects.selectors import selects
+from app.core.objects.untyped import objects, texts
 
 
 def answered(key: Named, top: Topology, add: Add, hops: float) -> None:
@@ -21,10 +22,11 @@ def asked_about(kind: str, hook: State, top: Topology, add: Add, hops: float) ->
         _made_otherwise(hook, top, add, hops + 1)
     if _holds_up_heartbeats(hook, top):
         add(NODES, hops + 1)
-    for rule in hook.get("rules") or []:
-        for group in rule.get("apiGroups") or ["*"]:
-            for plural in rule.get("resources") or ["*"]:
-                for verb in (verb for operation in rule.get("operations") or ["*"] for verb in _verbs_of(operation)):
+    for rule in objects(hook.get("rules")):
+        for group in texts(rule.get("apiGroups")) or ["*"]:
+            for plural in texts(rule.get("resources")) or ["*"]:
+                operations = texts(rule.get("operations")) or ["*"]
+                for verb in (verb for operation in operations for verb in _verbs_of(operation)):
                     add(("api", group, plural, verb), hops + 1)
                     add(asked(part, group, plural.replace("*/*", "*"), verb), hops)
                     if kind == "MutatingWebhookConfiguration":
@@ -38,16 +40,16 @@ def _holds_up_heartbeats(hook: State, top: Topology) -> bool:
     if hook.get("failurePolicy") == "Ignore" or not selects(hook.get("namespaceSelector") or {}, home):
         return False
     return any(
-        {"coordination.k8s.io", "*"} & set(rule.get("apiGroups") or ())
-        and {"leases", "*", "*/*"} & set(rule.get("resources") or ())
-        and {"UPDATE", "*"} & set(rule.get("operations") or ())
-        for rule in hook.get("rules") or []
+        {"coordination.k8s.io", "*"} & set(texts(rule.get("apiGroups")))
+        and {"leases", "*", "*/*"} & set(texts(rule.get("resources")))
+        and {"UPDATE", "*"} & set(texts(rule.get("operations")))
+        for rule in objects(hook.get("rules"))
     )
 
 
 def _made_otherwise(hook: State, top: Topology, add: Add, hops: float) -> None:
     """The namespaces whose new pods a mutating webhook may alter."""
-    touched = {plural for rule in hook.get("rules") or [] for plural in rule.get("resources") or ["*"]}
+    touched = {plural for rule in objects(hook.get("rules")) for plural in texts(rule.get("resources")) or ["*"]}
     if not touched & {"pods", "*", "*/*", "deployments", "replicasets", "statefulsets", "daemonsets", "jobs"}:
         return
     for namespace in {namespace for namespace, _ in top.labels}:

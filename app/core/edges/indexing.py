@@ -15,12 +15,22 @@ from app.core.edges.mesh_calls import SERVICE
 from app.core.edges.read_by import read_anew, read_by
 from app.core.edges.references import is_custom, node_labels, reading, references, watched
 from app.core.edges.renewals import kept_up
-from app.core.edges.topology import Named, State, Topology, part, pod_template, pods_at_once, servers_of, subject_users
+from app.core.edges.topology import (
+    Named,
+    State,
+    Topology,
+    pod_spec,
+    pod_template,
+    pods_at_once,
+    servers_of,
+    subject_users,
+)
 from app.core.entities import ACCESS, WORKLOADS, of_resource
 from app.core.model import CallEdge, Change, ObjectState, Resource, Symptom
 from app.core.objects import dependencies
 from app.core.objects.revisions import revisions
 from app.core.objects.selectors import keys_of
+from app.core.objects.untyped import fields, objects, part
 
 _CONFIGURES_NODES = re.compile(
     r"/(?:\Z|etc/(?:containerd|cri|docker|crio|kubernetes|cni|systemd|sysctl)|opt/cni)|/etc/?\Z"
@@ -86,7 +96,7 @@ def _index(top: Topology, resource: Resource, state: State) -> None:
     elif resource.kind == "Pod" and (node := part(state, "spec", "nodeName")):
         top.by_node[str(node)].add((resource.namespace or "", of_resource(resource)[0][2]))
     elif resource.kind == "Namespace":
-        top.namespace_labels[resource.name] = part(state, "metadata", "labels") or {}
+        top.namespace_labels[resource.name] = fields(part(state, "metadata", "labels"))
     elif _SELECTING.search(resource.kind):
         top.selecting.update(_selecting(state))
     elif resource.kind in ACCESS and not is_custom(resource):
@@ -101,7 +111,7 @@ def _index_labels(top: Topology, resource: Resource, state: State) -> None:
         top.customs_named[resource.namespace or "", resource.name].append(resource)
     elif resource.kind != "Node":
         return
-    for key, value in (part(state, "metadata", "labels") or {}).items():
+    for key, value in fields(part(state, "metadata", "labels")).items():
         domain, _, kind = key.partition("/")
         if kind:
             top.labelled[kind, str(value)].append((domain, resource))
@@ -143,7 +153,7 @@ def _index_dependencies(top: Topology, complaints: Iterable[tuple[Named, str]], 
     services = {(r.namespace or "", r.name): state for r, state in top.states.items() if r.kind == "Service"}
     top.services = frozenset(services)
     for resource, state in top.states.items():
-        for hook in state.get("webhooks") or [] if resource.kind.endswith("WebhookConfiguration") else ():
+        for hook in objects(state.get("webhooks")) if resource.kind.endswith("WebhookConfiguration") else ():
             for key in _answering(hook, resource.name, services, top):
                 top.answers[key].append((resource.kind, hook))
         if resource.kind == "APIService" and isinstance(asked := part(state, "spec", "service"), dict):
@@ -234,10 +244,10 @@ def _configured(top: Topology) -> Iterator[tuple[Named, str, str]]:
     for resource, state in top.states.items():
         here = resource.namespace or ""
         if resource.kind in WORKLOADS and resource.kind != "ReplicaSet":
-            for name, text in dependencies.told((pod_template(state) or {}).get("spec") or {}):
+            for name, text in dependencies.told(pod_spec(state)):
                 yield (here, resource.name), name, text
         elif resource.kind == "PersistentVolume" and (server := part(state, "spec", "nfs", "server")):
-            claim = part(state, "spec", "claimRef") or {}
+            claim = fields(part(state, "spec", "claimRef"))
             here, name = str(claim.get("namespace")), str(claim.get("name"))
             for key in top.by_config.get(("PersistentVolumeClaim", here, name), ()):
                 yield key, "server", str(server)
@@ -251,18 +261,18 @@ def _index_workload(top: Topology, resource: Resource, state: State) -> None:
     key = (resource.namespace or "", resource.name)
     if template is None:
         return
-    spec = template.get("spec") or {}
-    account = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
+    spec = fields(template.get("spec"))
+    account = str(spec.get("serviceAccountName") or spec.get("serviceAccount") or "default")
     top.by_account[(key[0], account)].add(key)
     top.accounts[key] = account
     for word in {key[1], *key[1].split("-")}:
         top.by_word[word].add(key)
     for word in (key[1], key[1].partition("-")[0]):
         top.called[word].add(key)
-    if not all(part(one, "resources", "limits") for one in spec.get("containers") or []):
+    if not all(part(one, "resources", "limits") for one in objects(spec.get("containers"))):
         top.unlimited.add(key)
     top.wanted[key] = pods_at_once(state["spec"])
-    top.labels[key] = part(template, "metadata", "labels") or {}
+    top.labels[key] = fields(part(template, "metadata", "labels"))
     top.in_namespace[key[0]].append(key)
     if resource.kind == "DaemonSet":
         top.daemon_sets.add(key)
@@ -277,7 +287,7 @@ def _index_workload(top: Topology, resource: Resource, state: State) -> None:
 
 def _index_read(top: Topology, key: Named, own: State, spec: State) -> None:
     """What the pods of a workload read, or are made by. ``own`` is its spec, ``spec`` theirs."""
-    for claim in own.get("volumeClaimTemplates") or []:  # without a class it has the default one
+    for claim in objects(own.get("volumeClaimTemplates")):  # without a class it has the default one
         top.by_config[("StorageClass", "", str(part(claim, "spec", "storageClassName") or ""))].add(key)
     for kind, name, is_live in read_by(spec):
         top.by_config[(kind, key[0], name)].add(key)
@@ -285,12 +295,12 @@ def _index_read(top: Topology, key: Named, own: State, spec: State) -> None:
             top.live[(kind, key[0], name)].add(key)
     for kind, path in (("PriorityClass", "priorityClassName"), ("RuntimeClass", "runtimeClassName")):
         if spec.get(path):
-            top.by_config[(kind, "", spec[path])].add(key)
+            top.by_config[(kind, "", str(spec[path]))].add(key)
 
 
 def _sets_up_nodes(spec: State) -> bool:
     """Whether pods write into directories of their nodes by which a kubelet or a container runtime goes."""
-    paths = (part(volume, "hostPath", "path") for volume in spec.get("volumes") or [])
+    paths = (part(volume, "hostPath", "path") for volume in objects(spec.get("volumes")))
     return any(_CONFIGURES_NODES.match(str(path)) for path in paths if path)
 
 
@@ -303,15 +313,15 @@ def _index_placing(top: Topology, key: Named, spec: State) -> None:
 
 def _placed_by(spec: State) -> Iterator[str]:
     """The label keys of nodes by which a pod's spec says where it may run."""
-    affinity = spec.get("affinity") or {}
-    yield from spec.get("nodeSelector") or {}
+    affinity = fields(spec.get("affinity"))
+    yield from fields(spec.get("nodeSelector"))
     yield from _strings(affinity.get("nodeAffinity"), "key")
     yield from _strings([affinity, spec.get("topologySpreadConstraints")], "topologyKey")
 
 
 def _numbers(containers: Any, name: str) -> Iterator[int]:
     """Every number of that name in the ports of containers."""
-    ports = (port for one in containers or () for port in one.get("ports") or ())
+    ports = (port for one in objects(containers) for port in objects(one.get("ports")))
     yield from (port[name] for port in ports if isinstance(port.get(name), int))
 
 
@@ -325,10 +335,10 @@ def _strings(value: Any, name: str) -> Iterator[str]:
 
 def _index_access(top: Topology, resource: Resource, state: State) -> None:
     """Whom a binding gives which role, and of which others a role is made."""
-    for label in keys_of(part(state, "aggregationRule", "clusterRoleSelectors") or ()):
+    for label in keys_of(objects(part(state, "aggregationRule", "clusterRoleSelectors"))):
         top.aggregated[label].add(resource.name)
     if not resource.kind.endswith("Binding"):
         return
-    role: Any = state.get("roleRef") or {}
+    role = fields(state.get("roleRef"))
     where = "" if role.get("kind") == "ClusterRole" else (resource.namespace or "")
     top.subjects[(str(role.get("kind")), where, str(role.get("name")))].update(subject_users(state, resource.namespace))

@@ -23,6 +23,7 @@ from app.core.objects.actors import AUTOSCALER, is_controller, service_account
 from app.core.objects.grants import only_allows_more
 from app.core.objects.normalise import amount_of
 from app.core.objects.pod_states import NOT_SCALED_UP, PREEMPTED
+from app.core.objects.untyped import fields, objects
 
 UNLIKELY = 0.25
 """What a match keeps where no common mechanism leads from this sort of change to this sort of complaint."""
@@ -197,10 +198,10 @@ def takes_ports(change: Change) -> bool:
     (https://kubernetes.io/docs/concepts/services-networking/service/#type-nodeport)."""
     if change.resource.kind != "Service":
         return False
-    made: Any = next((diff.new for diff in change.diffs if not diff.path), None)
-    ports = (made.get("spec") or {}).get("ports") or () if isinstance(made, dict) else ()
+    made = fields(next((diff.new for diff in change.diffs if not diff.path), None))
+    ports = objects(fields(made.get("spec")).get("ports"))
     given = any(diff.path[-1:] == ("nodePort",) and diff.new for diff in change.diffs)
-    return given or any(isinstance(port, dict) and port.get("nodePort") for port in ports)
+    return given or any(port.get("nodePort") for port in ports)
 
 
 def cordons(change: Change) -> bool:
@@ -388,7 +389,7 @@ def is_default(change: Change) -> bool:
 
 def is_default_class(state: dict[str, Any]) -> bool:
     """Whether a class is everybody's who names none."""
-    annotations = (state.get("metadata") or {}).get("annotations") or {}
+    annotations = fields(fields(state.get("metadata")).get("annotations"))
     by_annotation = any(_DEFAULT.search(key) and value == "true" for key, value in annotations.items())
     return by_annotation or state.get("globalDefault") is True
 

@@ -17,7 +17,7 @@ from app.core.edges.leads import NETWORKS, NODE_KINDS
 from app.core.edges.mechanism import is_cosmetic
 from app.core.edges.meshes import is_policy, policy
 from app.core.edges.references import references
-from app.core.edges.topology import Named, State, Topology, pod_template, servers_of
+from app.core.edges.topology import Named, State, Topology, pod_spec, pod_template, servers_of
 from app.core.edges.touching import touched_clients, touched_workloads
 from app.core.entities import CLUSTER, READ, Add, of_resource
 from app.core.model import Change, Resource
@@ -266,13 +266,9 @@ def _running_as(user: str, top: Topology) -> Collection[Named]:
 
 def served(namespace: str, states: list[State], top: Topology) -> set[str]:
     """The API groups whose custom resources a workload lists or watches: where it is gone, nobody tends them."""
-    accounts = {str(_account(template)) for state in states if (template := pod_template(state))}
+    accounts = {str(pod_spec(state).get("serviceAccountName") or "default") for state in states if pod_template(state)}
     users = {f"system:serviceaccount:{namespace}:{account}" for account in accounts}
     return {group for (group, _), by in top.watched.items() if by & users and not group.endswith(".k8s.io")}
-
-
-def _account(template: State) -> str:
-    return (template.get("spec") or {}).get("serviceAccountName") or "default"
 
 
 def _near(resource: Resource, top: Topology) -> set[str]:

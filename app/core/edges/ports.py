@@ -7,9 +7,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from app.core.edges.topology import State, Topology, behind, part, pod_template
+from app.core.edges.topology import State, Topology, behind, pod_template
 from app.core.entities import WORKLOADS
 from app.core.model import Change
+from app.core.objects.untyped import objects, part
 
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _KEYS = frozenset({"containerPort", "port", "name"})
@@ -60,15 +61,15 @@ def _said(service: str, port: object) -> str:
 
 
 def _targets(service: State) -> Iterator[Port]:
-    for port in _all(part(service, "spec", "ports")):
+    for port in objects(part(service, "spec", "ports")):
         yield from _ports(port.get("targetPort", port.get("port")))
 
 
 def _listens(workload: State) -> set[Port]:
     """The ports of the containers, and those at which they are probed."""
     found = set[Port]()
-    for container in _all(part(pod_template(workload) or {}, "spec", "containers")):
-        for port in _all(container.get("ports")):
+    for container in objects(part(pod_template(workload) or {}, "spec", "containers")):
+        for port in objects(container.get("ports")):
             found.update(_ports(port.get("containerPort"), port.get("name")))
         for probe in _PROBES:
             found.update(_ports(*(part(container, probe, how, "port") for how in ("httpGet", "tcpSocket", "grpc"))))
@@ -84,11 +85,6 @@ def _taken(change: Change) -> Iterator[Port]:
             yield from _ports(diff.old)
         elif isinstance(diff.old, dict):
             yield from _ports(*(diff.old[key] for key in _KEYS & diff.old.keys()))
-
-
-def _all(value: Any) -> list[State]:
-    """The objects of a list of an untyped object."""
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def _ports(*values: Any) -> Iterator[Port]:

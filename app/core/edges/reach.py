@@ -23,7 +23,7 @@ from app.core.edges.leads import MAKES_NODES, MESHES, NAME_SERVERS, NETWORKS, PR
 from app.core.edges.mechanism import cordons, halts, is_cosmetic, is_default, is_default_class, refuser, takes_ports
 from app.core.edges.meshes import is_policy
 from app.core.edges.references import is_custom
-from app.core.edges.topology import Named, State, Topology, before_and_after, part, pod_template, readers, servers_of
+from app.core.edges.topology import Named, State, Topology, before_and_after, pod_spec, readers, servers_of
 from app.core.edges.touching import touched_clients, touched_entrances, touched_workloads
 from app.core.entities import (
     CLUSTER,
@@ -49,6 +49,7 @@ from app.core.objects.grants import loosens
 from app.core.objects.kinds import told_by
 from app.core.objects.selectors import selects
 from app.core.objects.taints import refusing
+from app.core.objects.untyped import fields, objects, part, texts
 
 Reach = dict[Entity, float]
 Rule = Callable[[Change, list[State], Topology, Add], None]
@@ -99,7 +100,7 @@ def _workload(change: Change, states: list[State], top: Topology, add: Add) -> N
 def _taken_room(change: Change, states: list[State], top: Topology, add: Add) -> None:
     """Whom its pods keep from a node, or may take it from."""
     pods = _pods(states)
-    apart = any((pod.get("affinity") or {}).get("podAntiAffinity") for pod in pods)  # that holds both ways
+    apart = any(part(pod, "affinity", "podAntiAffinity") for pod in pods)  # that holds both ways
     if apart or any(diff.path[-1:] == ("priorityClassName",) for diff in change.diffs):
         add(("scheduling",), 0)
     if top.has_default_priority or any("priorityClassName" in pod for pod in pods):
@@ -133,14 +134,12 @@ def _on_nodes(change: Change, top: Topology, add: Add) -> None:
 
 def _pods(states: list[State]) -> list[dict[str, Any]]:
     """What a workload's templates say of its pods."""
-    found: list[Any] = [(pod_template(state) or {}).get("spec") for state in states]
-    return [pod for pod in found if isinstance(pod, dict)]
+    return [pod for state in states if (pod := pod_spec(state))]
 
 
 def _images(states: list[State]) -> str:
     """What the images of a workload are called, without their registry, project and tag: names of programs."""
-    found = [one for pod in _pods(states) for one in pod.get("containers") or []]
-    images = [str(one.get("image")) for one in found if isinstance(one, dict)]
+    images = [str(one.get("image")) for pod in _pods(states) for one in objects(pod.get("containers"))]
     return " ".join(image.rpartition("/")[2].partition(":")[0] for image in images)
 
 
@@ -173,7 +172,7 @@ def _config(change: Change, states: list[State], top: Topology, add: Add) -> Non
     if not any(change.resource.name.startswith(name) for _, name in own):
         _agents(change.resource.name, add, READ)
     operators.referring(change.resource, top, add, READ)
-    if any(_KUBELETS in text for state in states for text in map(str, (state.get("data") or {}).values())):
+    if any(_KUBELETS in text for state in states for text in map(str, fields(state.get("data")).values())):
         _every_pod(add, READ)  # by whatever brings it to the nodes
         add(("agent", "runtime"), READ)
     if MESHES.search(change.resource.namespace or "") and not own:
@@ -200,21 +199,22 @@ def _config(change: Change, states: list[State], top: Topology, add: Add) -> Non
 
 def _webhook(change: Change, states: list[State], top: Topology, add: Add) -> None:
     add(CLUSTER, 2)
-    for hook in (h for s in states for h in (s.get("webhooks") or []) if isinstance(h, dict)):
+    for hook in (one for state in states for one in objects(state.get("webhooks"))):
         asked_about(change.resource.kind, hook, top, add, 0)
-        for rule in hook.get("rules") or []:
-            for group, plural in product(rule.get("apiGroups") or [], rule.get("resources") or []):
+        for rule in objects(hook.get("rules")):
+            for group, plural in product(texts(rule.get("apiGroups")), texts(rule.get("resources"))):
                 operators.programs(top.watched.get((group, plural), ()), top, add)
 
 
 def _policy(change: Change, states: list[State], top: Topology, add: Add) -> None:
     add(CLUSTER, 2)
     for state in states:
-        spec: Any = state.get("spec") or {}
+        spec = fields(state.get("spec"))
         add(("named", str(spec.get("policyName", change.resource.name))), 0)
-        for rule in (spec.get("matchConstraints") or spec.get("matchResources") or {}).get("resourceRules") or []:
-            for group in rule.get("apiGroups") or ["*"]:
-                for plural in rule.get("resources") or ["*"]:
+        asked = fields(spec.get("matchConstraints") or spec.get("matchResources"))
+        for rule in objects(asked.get("resourceRules")):
+            for group in texts(rule.get("apiGroups")) or ["*"]:
+                for plural in texts(rule.get("resources")) or ["*"]:
                     add(("api", group, plural, "*"), 1)
                     if change.resource.kind.startswith("Mutating"):
                         add(altered(group, plural, "*"), 0)
@@ -223,9 +223,7 @@ def _policy(change: Change, states: list[State], top: Topology, add: Add) -> Non
 def _selector(*path: str) -> Rule:
     def rule(change: Change, states: list[State], top: Topology, add: Add) -> None:
         for state in states:
-            selector: Any = state
-            for step in path:
-                selector = selector.get(step) if isinstance(selector, dict) else None
+            selector = part(state, *path)
             if selector is None:
                 continue
             keys = [k for k, v in top.labels.items() if k[0] == change.resource.namespace and selects(selector, v)]
@@ -252,8 +250,9 @@ def _service(change: Change, states: list[State], top: Topology, add: Add) -> No
 def _endpoints(change: Change, states: list[State], top: Topology, add: Add) -> None:
     """Addresses written by hand, or not: of the Service that they are for
     (https://kubernetes.io/docs/concepts/services-networking/service/#services-without-selectors)."""
-    labels: Any = next((s["metadata"]["labels"] for s in states if (s.get("metadata") or {}).get("labels")), {})
-    service = change.resource.name if change.resource.kind == "Endpoints" else labels.get("kubernetes.io/service-name")
+    labels = next(filter(None, (fields(part(state, "metadata", "labels")) for state in states)), {})
+    told = labels.get("kubernetes.io/service-name")
+    service = change.resource.name if change.resource.kind == "Endpoints" else str(told or "")
     if service:
         touched_clients(top, (change.resource.namespace or "", service), add, READ)
         add(("named", service), READ)
@@ -264,8 +263,8 @@ def _network_policy(change: Change, states: list[State], top: Topology, add: Add
     does."""
     _selector("spec", "podSelector")(change, states, top, add)
     namespace = change.resource.namespace or ""
-    for spec in (state.get("spec") or {} for state in states):
-        limits_calls = "Ingress" in (spec.get("policyTypes") or ["Ingress"])
+    for spec in (fields(state.get("spec")) for state in states):
+        limits_calls = "Ingress" in (texts(spec.get("policyTypes")) or ["Ingress"])
         for key in top.in_namespace.get(namespace, ()):
             if not selects(spec.get("podSelector") or {}, top.labels[key]):
                 continue
@@ -292,10 +291,8 @@ def _budget(change: Change, states: list[State], top: Topology, add: Add) -> Non
 def _target(*path: str) -> Rule:
     def rule(change: Change, states: list[State], top: Topology, add: Add) -> None:
         for state in states:
-            ref: Any = state
-            for step in path:
-                ref = ref.get(step) if isinstance(ref, dict) else None
-            if isinstance(ref, dict) and ref.get("name"):
+            ref = fields(part(state, *path))
+            if ref.get("name"):
                 key = (change.resource.namespace or "", str(ref["name"]))
                 touched_workloads(top, [key], add, 1)
                 add(("written", str(ref.get("kind")), *key), 0)  # its controller writes just there
@@ -314,10 +311,8 @@ def _backends(change: Change, states: list[State], top: Topology, add: Add) -> N
     _callers(states, top, add, READ if not is_cosmetic(change) else 1)
     touched_entrances(top, change.resource.namespace or "", states, add, READ if not is_cosmetic(change) else 1)
     for state in states:
-        spec = state.get("spec")
-        for tls in (spec.get("tls") if isinstance(spec, dict) else None) or []:
-            name = tls.get("secretName", "") if isinstance(tls, dict) else ""
-            secret = (change.resource.namespace or "", str(name))
+        for tls in objects(part(state, "spec", "tls")):
+            secret = (change.resource.namespace or "", str(tls.get("secretName", "")))
             for kind, name in top.fills_secret.get(secret, ()):
                 add(("written", kind, secret[0], name), READ)
 
@@ -363,8 +358,7 @@ def _crd(change: Change, states: list[State], top: Topology, add: Add) -> None:
     add(altered(group, plural, "*"), 0)  # it sets defaults, and prunes what its schema does not know
     add(CLUSTER, 3)
     for state in states:
-        names: Any = (state.get("spec") or {}).get("names") or {}
-        if kind := names.get("kind"):
+        if kind := part(state, "spec", "names", "kind"):
             add(("named", str(kind)), 0)
             made = Resource(change.resource.cluster, group, str(kind), None, "")
             operators.programs(operators.acting(made, top), top, add)

@@ -14,6 +14,7 @@ from typing import Any
 from app.core.model import Symptom
 from app.core.objects.dependencies import Named
 from app.core.objects.pod_states import DIED
+from app.core.objects.untyped import fields, objects
 
 _VOLUMES = (
     ("ConfigMap", "configMap", "name"),
@@ -33,14 +34,14 @@ Spec = dict[str, Any]
 def read_by(spec: Spec) -> Iterator[tuple[str, str, bool]]:
     """(kind, name, whether pods that run get what is new) of every ConfigMap, Secret and PersistentVolumeClaim that a
     pod spec reads."""
-    containers = [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]
+    containers = [*objects(spec.get("initContainers")), *objects(spec.get("containers"))]
     kept = _never_anew(containers)
-    for volume in spec.get("volumes") or []:
-        for source in [volume, *((volume.get("projected") or {}).get("sources") or [])]:
+    for volume in objects(spec.get("volumes")):
+        for source in [volume, *objects(fields(volume.get("projected")).get("sources"))]:
             for kind, part, name in _VOLUMES:
-                if found := (source.get(part) or {}).get(name):
-                    yield kind, str(found), volume.get("name") not in kept
-    for secret in spec.get("imagePullSecrets") or []:
+                if found := fields(source.get(part)).get(name):
+                    yield kind, str(found), str(volume.get("name")) not in kept
+    for secret in objects(spec.get("imagePullSecrets")):
         yield "Secret", str(secret.get("name", "")), False
     for container in containers:
         yield from ((kind, name, False) for kind, name in _variables(container))
@@ -56,17 +57,17 @@ def read_anew(complaints: Iterable[Symptom]) -> dict[Named, datetime]:
     return {pod: sorted(times)[-2] for pod, times in ended.items() if len(times) > 1}
 
 
-def _never_anew(containers: list[Spec]) -> set[object]:
+def _never_anew(containers: list[Spec]) -> set[str]:
     """The volumes of which containers mount subPaths alone."""
-    parts, wholes = set[object](), set[object]()
-    for mount in (mount for one in containers for mount in one.get("volumeMounts") or []):
-        (parts if mount.get("subPath") or mount.get("subPathExpr") else wholes).add(mount.get("name"))
+    parts, wholes = set[str](), set[str]()
+    for mount in (mount for one in containers for mount in objects(one.get("volumeMounts"))):
+        (parts if mount.get("subPath") or mount.get("subPathExpr") else wholes).add(str(mount.get("name")))
     return parts - wholes
 
 
 def _variables(container: Spec) -> Iterator[tuple[str, str]]:
-    variables = [one.get("valueFrom") or {} for one in container.get("env") or []]
-    for source in [*(container.get("envFrom") or []), *variables]:
+    variables = [fields(one.get("valueFrom")) for one in objects(container.get("env"))]
+    for source in [*objects(container.get("envFrom")), *variables]:
         for kind, part in _VARIABLES:
-            if found := (source.get(part) or {}).get("name"):
+            if found := fields(source.get(part)).get("name"):
                 yield kind, str(found)

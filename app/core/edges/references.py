@@ -12,6 +12,8 @@ from app.core.entities import only_reacts
 from app.core.model import Resource
 from app.core.objects.actors import service_account
 from app.core.objects.kinds import BUILT_IN
+from app.core.objects.selectors import terms
+from app.core.objects.untyped import fields
 
 _CHOOSES_NODES = re.compile(r"(?:node|peer)Selector\Z", re.IGNORECASE)
 _LABEL = re.compile(r"\bhas\(\s*([\w./-]+)\s*\)|([\w./-]+)\s*(?:==|!=|\b(?:not\s+)?in\s*\{)")
@@ -74,9 +76,8 @@ def _keys(selector: Any) -> Iterator[str]:
     if isinstance(selector, str):
         yield from (one or other for one, other in _LABEL.findall(selector))
     elif isinstance(selector, dict):
-        terms = selector.get("matchExpressions") or []
-        yield from (str(term["key"]) for term in terms if isinstance(term, dict) and "key" in term)
-        yield from selector.get("matchLabels") or (selector if "matchExpressions" not in selector else ())
+        yield from (str(term["key"]) for term in terms(selector) if "key" in term)
+        yield from fields(selector.get("matchLabels")) or (selector if "matchExpressions" not in selector else ())
 
 
 def watched(calls: Calls) -> Watched:

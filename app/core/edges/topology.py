@@ -17,6 +17,7 @@ from app.core.entities import Entity
 from app.core.model import Change, Resource
 from app.core.objects.revisions import Revisions
 from app.core.objects.selectors import selects
+from app.core.objects.untyped import fields, objects, part
 
 _CHOOSES = re.compile(r"inject|^pod-security\.kubernetes\.io/enforce|^istio\.io/rev$")
 """Label keys of a Namespace that are known to decide how its pods are made, whoever reads them; what pod security only
@@ -192,33 +193,36 @@ def servers_of(service: State, namespace: str, top: Topology) -> list[Named]:
         return found
     there = [(key, top.labels[key]) for key in top.in_namespace.get(namespace, ())]
     known = {label for _, labels in there for label in labels}
-    selector = {k: v for k, v in (part(service, "spec", "selector") or {}).items() if k in known}
+    selector = {k: v for k, v in fields(part(service, "spec", "selector")).items() if k in known}
     fits = [key for key, labels in there if selector and selects(selector, labels)]
     return fits if len(fits) == 1 else []
 
 
 def pod_template(state: State) -> dict[str, Any] | None:
     """The pod template of a workload, wherever its kind keeps it."""
-    spec: Any = state.get("spec") or {}
-    if isinstance(spec, dict) and "jobTemplate" in spec:
-        spec = part(spec, "jobTemplate", "spec") or {}
-    template = spec.get("template") if isinstance(spec, dict) else None
+    spec = fields(state.get("spec"))
+    if "jobTemplate" in spec:
+        spec = fields(part(spec, "jobTemplate", "spec"))
+    template = spec.get("template")
     return template if isinstance(template, dict) else None
+
+
+def pod_spec(state: State) -> dict[str, Any]:
+    """What the pod template of a workload says of its pods."""
+    return fields((pod_template(state) or {}).get("spec"))
 
 
 def pods_at_once(spec: dict[str, Any]) -> int:
     """Replicas; the parallel pods of a Job or of one run of a CronJob."""
-    job = (spec.get("jobTemplate") or {}).get("spec") if "jobTemplate" in spec else spec
-    count = spec.get("replicas", (job or {}).get("parallelism", 1))
+    job = part(spec, "jobTemplate", "spec") if "jobTemplate" in spec else spec
+    count = spec.get("replicas", fields(job).get("parallelism", 1))
     return count if isinstance(count, int) else 1
 
 
 def subject_users(state: State, namespace: str | None) -> set[str]:
     """The user names (groups as "group:NAME") that a binding names."""
     users = set()
-    for subject in state.get("subjects") or []:
-        if not isinstance(subject, dict):
-            continue
+    for subject in objects(state.get("subjects")):
         name = str(subject.get("name", ""))
         if subject.get("kind") == "ServiceAccount":
             users.add(f"system:serviceaccount:{subject.get('namespace') or namespace or ''}:{name}")
@@ -234,10 +238,3 @@ def before_and_after(change: Change, top: Topology) -> list[State]:
     states = [top.states[change.resource]] if change.resource in top.states else []
     states += [s for d in change.diffs if not d.path for s in (d.old, d.new) if isinstance(s, dict)]
     return states
-
-
-def part(value: Any, *path: str) -> Any:
-    """What stands at a path of an untyped object; None where nothing does."""
-    for step in path:
-        value = value.get(step) if isinstance(value, dict) else None
-    return value

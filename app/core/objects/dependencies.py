@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from app.core.objects.untyped import objects, texts
+
 Named = tuple[str, str]  # (namespace, name)
 
 LONGEST = 20_000
@@ -75,13 +77,12 @@ def variables_in(text: str) -> Iterator[str]:
 
 def told(spec: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """The (name, text) of everything that a pod spec itself tells its containers."""
-    for container in [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]:
-        for variable in container.get("env") or []:
+    for container in [*objects(spec.get("initContainers")), *objects(spec.get("containers"))]:
+        for variable in objects(container.get("env")):
             if isinstance(variable.get("value"), str):
                 yield str(variable.get("name", "")), variable["value"]
-        for argument in [*(container.get("command") or []), *(container.get("args") or [])]:
-            if isinstance(argument, str):
-                yield argument.partition("=")[0], argument
+        for argument in [*texts(container.get("command")), *texts(container.get("args"))]:
+            yield argument.partition("=")[0], argument
 
 
 def closure(start: Iterable[Named], upstream: dict[Named, set[Named]], *, depth: int) -> dict[Named, int]:

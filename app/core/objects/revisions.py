@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from app.core.model import Change, FieldDiff, Json, ObjectState, Symptom, Verb
 from app.core.objects.dependencies import Named
 from app.core.objects.diff import apply, undo
+from app.core.objects.untyped import fields
 
 TEMPLATE = ("spec", "template")
 _REPLICA_SET, _POD = ("apps", "ReplicaSet"), ("", "Pod")
@@ -32,7 +33,7 @@ def revisions(states: Iterable[ObjectState], gone: Iterable[ObjectState] = ()) -
             continue
         kept: Any = one.state
         if sort == _REPLICA_SET:
-            kept = (kept.get("spec") or {}).get("template") or {}
+            kept = fields(fields(kept.get("spec")).get("template"))
         found[one.owner_kind, (namespace, one.owner_name)][namespace, one.resource.name] = kept
     return found
 

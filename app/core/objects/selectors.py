@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from app.core.objects.untyped import fields, items, objects
+
 
 def selects(selector: Any, labels: dict[str, str]) -> bool:
     """Whether a label selector (matchLabels and matchExpressions, or a plain map) selects these labels.
@@ -17,13 +19,13 @@ def selects(selector: Any, labels: dict[str, str]) -> bool:
     if not isinstance(selector, dict):
         return False
     plain = selector.get("matchLabels", {} if "matchExpressions" in selector else selector) or {}
-    if not isinstance(plain, dict):  # a custom resource may hold anything
+    if not isinstance(plain, dict):
         return False
     if any(labels.get(key) != value for key, value in plain.items()):
         return False
     for term in terms(selector):
-        value, operator, listed = labels.get(str(term.get("key"))), str(term.get("operator")), term.get("values")
-        wanted = listed if isinstance(listed, list) else []
+        value, operator = labels.get(str(term.get("key"))), str(term.get("operator"))
+        wanted = items(term.get("values"))
         holds = {
             "In": value in wanted,
             "NotIn": value not in wanted,
@@ -36,12 +38,11 @@ def selects(selector: Any, labels: dict[str, str]) -> bool:
 
 
 def terms(selector: dict[str, Any]) -> list[dict[str, Any]]:
-    terms = selector.get("matchExpressions")
-    return [term for term in terms if isinstance(term, dict)] if isinstance(terms, list) else []
+    return objects(selector.get("matchExpressions"))
 
 
 def keys_of(selectors: Iterable[dict[str, Any]]) -> Iterator[str]:
     """The label keys that selectors ask for."""
     for selector in selectors:
-        yield from selector.get("matchLabels") or {}
+        yield from fields(selector.get("matchLabels"))
         yield from (str(term.get("key")) for term in terms(selector))

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from app.core.edges.topology import Topology, before_and_after, pod_template
+from app.core.edges.topology import Topology, before_and_after, pod_spec
 from app.core.entities import WORKLOADS, Entity
 from app.core.model import Change
 
@@ -37,6 +37,6 @@ def is_apart(change: Change, reached: Iterable[Entity], top: Topology) -> bool:
     keys = {(entity[1], entity[2]) for entity in reached if entity[0] == "workload"}
     named = {(key[0], account) for key in keys if (account := top.accounts.get(key))}
     for state in before_and_after(change, top) if change.resource.kind in WORKLOADS else ():
-        spec = (pod_template(state) or {}).get("spec") or {}
-        named.add((change.resource.namespace or "", str(spec.get("serviceAccountName") or _NOBODYS)))
+        account = str(pod_spec(state).get("serviceAccountName") or _NOBODYS)
+        named.add((change.resource.namespace or "", account))
     return not any(account != _NOBODYS and top.is_bound((ns, account)) for ns, account in named)

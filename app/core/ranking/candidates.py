@@ -21,6 +21,7 @@ from app.core.model import Change, Resource, Rollout, Verb
 from app.core.objects.actors import acts_by_itself
 from app.core.objects.selectors import selects
 from app.core.objects.stalls import DEADLINE, patience
+from app.core.objects.untyped import fields, part
 from app.core.ranking.apart import is_apart
 from app.core.ranking.managers import with_accounts
 from app.core.ranking.moves import pods_added, pods_moved
@@ -288,8 +289,8 @@ def _with_followers(
 
 def _stands_still(state: dict[str, Any] | None) -> bool:
     """Whether a workload is still suspended, or still scaled to zero."""
-    spec = (state or {}).get("spec")
-    return isinstance(spec, dict) and (spec.get("suspend") is True or spec.get("replicas") == 0)
+    spec = fields((state or {}).get("spec"))
+    return spec.get("suspend") is True or spec.get("replicas") == 0
 
 
 def _crowded(change: Change, added: int, topology: Topology) -> tuple[str, Reach]:
@@ -328,21 +329,17 @@ def _emptied(change: Change, topology: Topology) -> str:
     key = (namespace, resource.name)
     gone = topology.labels.get(key) or _old_labels(change)
     for service, state in topology.states.items():
-        selector = _selector(state) if service.kind == "Service" and service.namespace == resource.namespace else None
+        selector = _selector(state) if service.kind == "Service" and service.namespace == resource.namespace else {}
         if selector and gone and selects(selector, gone) and not set(behind(state, namespace, topology)) - {key}:
             return service.name
     return ""
 
 
-def _selector(service: dict[str, Any]) -> dict[str, Any] | None:
-    spec = service.get("spec")
-    selector = spec.get("selector") if isinstance(spec, dict) else None
-    return selector if isinstance(selector, dict) else None
+def _selector(service: dict[str, Any]) -> dict[str, Any]:
+    return fields(part(service, "spec", "selector"))
 
 
 def _old_labels(change: Change) -> dict[str, str]:
     """The pod labels of a workload that was deleted."""
     old = next((diff.old for diff in change.diffs if not diff.path), None)
-    template = pod_template(old) if isinstance(old, dict) else None
-    metadata = (template or {}).get("metadata")
-    return dict(metadata.get("labels") or {}) if isinstance(metadata, dict) else {}
+    return dict(fields(part(pod_template(fields(old)), "metadata", "labels")))

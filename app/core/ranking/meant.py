@@ -7,9 +7,10 @@ from msgspec.structs import replace
 
 from app.core.alerted import on_node
 from app.core.edges import front_doors
-from app.core.edges.topology import Topology, part
+from app.core.edges.topology import Topology
 from app.core.findings import Incident
 from app.core.model import Resource
+from app.core.objects.untyped import part
 
 
 def with_meant(incident: Incident, top: Topology) -> Incident:

@@ -8,6 +8,7 @@ from app.core.edges.mechanism import cordons
 from app.core.edges.topology import Topology, pod_template, pods_at_once
 from app.core.entities import WORKLOADS
 from app.core.model import Change, Rollout, Verb
+from app.core.objects.untyped import fields
 
 
 def pods_moved(change: Change, rollout: Rollout | None, topology: Topology) -> int:
@@ -18,8 +19,7 @@ def pods_moved(change: Change, rollout: Rollout | None, topology: Topology) -> i
     if change.resource.kind not in WORKLOADS:
         return 0
     state = topology.states.get(change.resource) or {}
-    spec = (_made(change) or state).get("spec")
-    replicas = pods_at_once(spec) if isinstance(spec, dict) else 1
+    replicas = pods_at_once(fields((_made(change) or state).get("spec")))
     desired = max((p.desired for p in rollout.progress), default=0) if rollout else 0
     before = after = replicas if isinstance(replicas, int) else 1
     for diff in change.diffs:

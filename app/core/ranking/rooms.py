@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from app.core.edges.topology import Topology, pod_template
+from app.core.edges.topology import Topology, pod_spec
 from app.core.entities import WORKLOADS, Entity, workload
+from app.core.objects.untyped import fields, part
 from app.core.ranking.candidates import Candidate
 from app.core.ranking.consequences import lacks_room
 from app.core.signals.signal import Signal, SignalKind
@@ -22,7 +23,7 @@ def with_rooms(signals: list[Signal], top: Topology) -> list[Signal]:
     homes = {home for n in lacking for home in _homes(signals[n])}
     asked = {home: selector for home, selector in _selectors(top).items() if home in homes} if homes else {}
     labels = {
-        resource.name: (state.get("metadata") or {}).get("labels") or {}
+        resource.name: fields(part(state, "metadata", "labels"))
         for resource, state in (top.states.items() if asked else ())
         if resource.kind == "Node"
     }
@@ -42,9 +43,8 @@ def _selectors(top: Topology) -> dict[Entity, dict[str, Any]]:
     """What the workloads ask of their nodes."""
     found = {}
     for resource, state in top.states.items():
-        pod: Any = (pod_template(state) or {}).get("spec") if resource.kind in WORKLOADS else None
-        selector = pod.get("nodeSelector") if isinstance(pod, dict) else None
-        if isinstance(selector, dict) and selector:
+        selector = fields(pod_spec(state).get("nodeSelector")) if resource.kind in WORKLOADS else None
+        if selector:
             found[workload(resource.namespace, resource.name)] = selector
     return found
 

@@ -19,6 +19,7 @@ from app.core.edges.topology import Named, Topology, readers
 from app.core.entities import WORKLOADS
 from app.core.model import Change, Resource, Verb
 from app.core.objects.actors import deploys, service_account
+from app.core.objects.untyped import objects, part
 from app.core.ranking.orders import Orders, is_order
 from app.core.ranking.rendered import Sources
 from app.core.traits import Trait, trait
@@ -172,7 +173,7 @@ def _deploys(change: Change, top: Topology) -> bool:
 
 
 def _is_operand(change: Change, top: Topology) -> bool:
-    owners = (top.states.get(change.resource) or {}).get("metadata", {}).get("ownerReferences") or []
+    owners = objects(part(top.states.get(change.resource), "metadata", "ownerReferences"))
     return any("." in str(owner.get("apiVersion", "")).partition("/")[0] for owner in owners)
 
 

@@ -13,6 +13,7 @@ from app.core.edges.mechanism import ILL
 from app.core.edges.topology import Named, State, Topology
 from app.core.entities import Entity
 from app.core.objects.selectors import selects
+from app.core.objects.untyped import fields, part
 from app.core.signals.signal import Signal, SignalKind
 
 REFUSED = "429"
@@ -53,6 +54,6 @@ def _budgets(home: Named, top: Topology) -> list[str]:
     return [
         str(metadata.get("name"))
         for state in known
-        if (metadata := state.get("metadata") or {}).get("namespace") == home[0]
-        and selects((state.get("spec") or {}).get("selector") or {}, top.labels.get(home, {}))
+        if (metadata := fields(state.get("metadata"))).get("namespace") == home[0]
+        and selects(part(state, "spec", "selector") or {}, top.labels.get(home, {}))
     ]

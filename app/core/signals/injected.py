@@ -10,8 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 
-from app.core.edges.topology import Topology, pod_template
+from app.core.edges.topology import Topology, pod_spec
 from app.core.entities import Entity, of_injected, workload
+from app.core.objects.untyped import objects
 from app.core.signals.signal import Signal, SignalKind
 
 _CONTAINER = re.compile(
@@ -60,10 +61,9 @@ def _declared(top: Topology) -> dict[Entity, set[str]]:
     """The names of the containers in each workload's template."""
     found: dict[Entity, set[str]] = {}
     for resource, state in top.states.items():
-        template = pod_template(state) if resource.kind not in ("Pod", "ReplicaSet") else None
-        spec = (template or {}).get("spec") or {}
+        spec = pod_spec(state) if resource.kind not in ("Pod", "ReplicaSet") else None
         if spec:
-            containers = [*(spec.get("containers") or []), *(spec.get("initContainers") or [])]
-            names = {str(one.get("name")) for one in containers if isinstance(one, dict)}
+            containers = [*objects(spec.get("containers")), *objects(spec.get("initContainers"))]
+            names = {str(one.get("name")) for one in containers}
             found[workload(resource.namespace, resource.name)] = names
     return found

@@ -15,6 +15,7 @@ from app.core.edges.mechanism import WHILE_RUNNING
 from app.core.edges.topology import Topology
 from app.core.entities import workload, workload_of_pod
 from app.core.model import Resource, Symptom
+from app.core.objects.untyped import fields, part
 from app.core.signals.signal import Place, Signal
 
 KEYS = {
@@ -58,7 +59,7 @@ def located(signals: Iterable[Signal], symptoms: Iterable[Symptom], top: Topolog
 
 def _node_of(top: Topology) -> dict[Resource, str]:
     """The node of each pod that is there."""
-    nodes = {one: (state.get("spec") or {}).get("nodeName") for one, state in top.states.items() if one.kind == "Pod"}
+    nodes = {one: part(state, "spec", "nodeName") for one, state in top.states.items() if one.kind == "Pod"}
     return {pod: str(node) for pod, node in nodes.items() if node}
 
 
@@ -109,7 +110,7 @@ def _by_value(pods: _Pods, value_of: dict[str, str]) -> dict[str, set[Resource]]
 def _labels(top: Topology) -> list[_Label]:
     """By each of KEYS, widest first."""
     states = {one.name: state for one, state in top.states.items() if one.kind == "Node"}
-    nodes = {name: (state.get("metadata") or {}).get("labels") or {} for name, state in states.items()}
+    nodes = {name: fields(part(state, "metadata", "labels")) for name, state in states.items()}
     return [(called, {node: own[key] for node, own in nodes.items() if key in own}) for key, called in KEYS.items()]
 
 
