@@ -4,10 +4,13 @@ locks of workers."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from time import monotonic
+from typing import Any
 
+from psycopg.errors import ReadOnlySqlTransaction
 from sqlalchemy import event
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError
+from sqlalchemy.engine import URL, ExceptionContext, make_url
+from sqlalchemy.exc import ArgumentError, DisconnectionError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
@@ -16,7 +19,8 @@ from app.store import codec, scope
 
 OLDEST_SERVER = 15
 UNAVAILABLE = (OperationalError, InterfaceError, PoolTimeoutError)
-"""The database is away, busy, or was asked too much. Any other error of SQLAlchemy's is a fault of who asks it."""
+"""The database is away, busy, takes no writes, or was asked too much. Any other error of SQLAlchemy's is a fault of
+who asks it."""
 TURNS = 8
 """Workers that may have their turn at once; what is not used is not connected."""
 _READS = "-c statement_timeout=5s"
@@ -96,16 +100,56 @@ def _engine(url: URL, settings: str, *, size: int, isolation_level: str) -> Asyn
     return engine
 
 
+def read_only(error: ReadOnlySqlTransaction) -> OperationalError:
+    """What a server that takes no writes for now says, which the driver counts among faults of who asks."""
+    return OperationalError(None, None, error, connection_invalidated=True)
+
+
+class _Primary:
+    """Leaves a server that takes no writes, as one that was the primary before a failover: of every pool, what was
+    connected before that was found out is connected anew, so that none goes on to read there, or to take turns."""
+
+    def __init__(self) -> None:
+        self._left_at = 0.0
+
+    def lead(self, engine: AsyncEngine, *, finds_out: bool) -> None:
+        """``finds_out``: who writes by this one is told so by the server, and by no setting of ours."""
+
+        @event.listens_for(engine.sync_engine, "connect")
+        def connected(_connection: object, record: Any) -> None:
+            record.info["connected_at"] = monotonic()
+
+        @event.listens_for(engine.sync_engine, "checkout")
+        def checked_out(_connection: object, record: Any, _proxy: object) -> None:
+            if record.info["connected_at"] < self._left_at:
+                raise DisconnectionError
+
+        @event.listens_for(engine.sync_engine, "handle_error")
+        def failed(context: ExceptionContext) -> OperationalError | None:
+            if not finds_out or not isinstance(context.original_exception, ReadOnlySqlTransaction):
+                return None
+            self._left_at = monotonic()
+            context.is_disconnect = True
+            return read_only(context.original_exception)
+
+
 def open_database(dsn: str, *, readers: int = 8, writers: int = 4) -> Database:
     """The pools for ``dsn``; nothing is connected yet. Reads have their own: ingest cannot starve them."""
     url = sqlalchemy_url(dsn)
     seen = f"-c search_path={scope.SCHEMA} -c default_transaction_read_only=on"
-    return Database(
+    of_scoped = url
+    if url.query.get("target_session_attrs") == "read-write":  # which by our own setting no session would be
+        of_scoped = url.update_query_dict({"target_session_attrs": "primary"})
+    database = Database(
         read=_engine(url, _READS, size=readers, isolation_level="AUTOCOMMIT"),
-        scoped=_engine(url, f"{_READS} {seen}", size=readers, isolation_level="REPEATABLE READ"),
+        scoped=_engine(of_scoped, f"{_READS} {seen}", size=readers, isolation_level="REPEATABLE READ"),
         write=_engine(url, "", size=writers, isolation_level="READ COMMITTED"),
         turns=_engine(url, "", size=TURNS, isolation_level="AUTOCOMMIT"),
     )
+    primary = _Primary()
+    for engine in (database.read, database.scoped, database.write, database.turns):
+        primary.lead(engine, finds_out=engine is not database.scoped)
+    return database
 
 
 async def check(database: Database) -> int:

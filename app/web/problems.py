@@ -148,8 +148,11 @@ def mistyped(first: Mapping[str, Any], field: str | None) -> Problem:
 
 def of_database(error: Exception) -> Problem:
     """What is UNAVAILABLE, in words."""
-    if isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", "") == "57014":
+    state = getattr(error.orig, "sqlstate", "") if isinstance(error, DBAPIError) else ""
+    if state == "57014":
         return Problem(503, "this took longer than the database may take: ask for a shorter time or fewer things")
+    if state == "25006":
+        return Problem(503, "the database takes no writes at the moment; nothing is lost, try again shortly")
     return Problem(503, "the database cannot be reached at the moment; nothing is lost, try again shortly")
 
 

@@ -177,6 +177,25 @@ async def test_an_error_of_the_driver_itself_is_no_fault_of_what_is_recorded(
     assert await counted(lab) == COUNTED
 
 
+async def test_a_database_that_takes_no_writes_costs_no_record(
+    lab: Lab, spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read_only(conn: AsyncConnection, batch: Batch) -> Recorded:
+        await conn.execute(text("SET TRANSACTION READ ONLY"))
+        return await record(conn, batch)
+
+    send(spool, EVENTS)
+    one = follower(lab, spool)
+    with monkeypatch.context() as patched:
+        patched.setattr(learning, "record", read_only)
+        for _ in range(4):
+            with pytest.raises(OperationalError, match="read-only"):
+                await one.round()
+    while spool.size:
+        await one.round()
+    assert await counted(lab) == COUNTED
+
+
 async def test_a_database_that_a_newer_process_migrates_costs_no_record(lab: Lab, spool: Spool) -> None:
     async def change(sql: str) -> None:
         async with lab.database.write.begin() as conn:

@@ -82,7 +82,12 @@ def test_one_that_was_noted_as_a_loop_ended_stops_none_after_it() -> None:
 
 @pytest.mark.parametrize("asked", [(incidents, "read_incident"), (tokens, "bearer")])
 @pytest.mark.parametrize(
-    ("statement", "status"), [("SELECT nothing", 500), ("SELECT pg_terminate_backend(pg_backend_pid())", 503)]
+    ("statement", "status"),
+    [
+        ("SELECT nothing", 500),
+        ("SELECT pg_terminate_backend(pg_backend_pid())", 503),
+        ("DO $$ BEGIN RAISE SQLSTATE '25006'; END $$", 503),
+    ],
 )
 async def test_a_question_that_the_database_does_not_understand_is_a_fault_of_ours(
     site: Site, monkeypatch: pytest.MonkeyPatch, asked: tuple[ModuleType, str], statement: str, status: int
@@ -94,4 +99,6 @@ async def test_a_question_that_the_database_does_not_understand_is_a_fault_of_ou
     async with site.client() as client:
         answer = await client.get("/api/v1/incidents/1")
     assert answer.status_code == status
-    assert "again" in answer.json()["detail"] if status == 503 else "fault of ours" in answer.json()["detail"]
+    detail = answer.json()["detail"]
+    assert ("takes no writes" in detail) == ("25006" in statement)
+    assert "again" in detail if status == 503 else "fault of ours" in detail
