@@ -33,7 +33,8 @@ from app.store import collectors
 from app.store.collectors import Standing
 from app.store.database import Database
 from app.store.redaction import read_redactor, spool_key
-from app.supervise import Pulses, Worker, end, keep, keep_running, pause
+from app.supervise import Pulses, Worker, keep, keep_running, pause
+from app.tasks import end
 from app.web.cluster_tokens import ClusterTokens
 from app.web.deps import NoRoomError, QueryError, TooLargeError
 

@@ -51,7 +51,8 @@ from app.store.external import list_clusters
 from app.store.migrate import migrate
 from app.store.redaction import keep_rules, read_redactor
 from app.store.tokens import Purpose
-from app.supervise import Pulses, Worker, end, keep, keep_running
+from app.supervise import Pulses, Worker, keep, keep_running
+from app.tasks import end
 from app.tls import Tls
 from app.web import deps as web
 from app.web.connections import REST_SECONDS, BoundedHeads

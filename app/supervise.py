@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -161,12 +161,3 @@ async def keep_running(name: str, run: Callable[[], Awaitable[Never]]) -> Never:
         except Exception as error:  # as in keep
             failures = 1 if monotonic() - began > LONGEST_PAUSE.total_seconds() else failures + 1
             await asyncio.sleep(_wait_after(failures, error, worker=name).total_seconds())
-
-
-async def end(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancels tasks and waits for them; asks again each second, for a driver may swallow one cancellation."""
-    left = set(tasks)
-    while left:
-        for task in left:
-            task.cancel()
-        _, left = await asyncio.wait(left, timeout=1)

@@ -20,6 +20,7 @@ from app.notifying import notifier_of
 from app.settings import Settings
 from app.store.database import TURNS, Database
 from app.supervise import LONGEST_PAUSE, Pulses, Worker
+from app.tasks import end
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -104,7 +105,7 @@ async def test_a_worker_that_fails_is_run_again_and_readiness_hears_of_it(databa
     assert pulses.not_ready() == ["sweep has not succeeded for 61 s (last: ConnectionError)"]
     await asyncio.wait_for(thrice.wait(), 10)
     assert pulses.not_ready() == []
-    await asyncio.wait_for(supervise.end([task]), 20)
+    await asyncio.wait_for(end([task]), 20)
     assert task.cancelled()
 
 
@@ -148,23 +149,6 @@ async def test_a_failure_after_it_went_on_for_long_is_the_first_again(monkeypatc
     assert [line["failures"] for line in lines] == [1, 2, 1, 2]
 
 
-async def test_a_task_that_swallows_a_cancellation_is_asked_again() -> None:
-    asked = 0
-
-    async def deaf() -> None:
-        nonlocal asked
-        while asked < 2:
-            try:
-                await asyncio.sleep(60)
-            except asyncio.CancelledError:
-                asked += 1
-
-    task = asyncio.create_task(deaf())
-    await asyncio.sleep(0)
-    await asyncio.wait_for(supervise.end([task]), 10)
-    assert (task.done(), asked) == (True, 2)
-
-
 async def test_a_slow_worker_is_given_three_of_its_rounds(database: Database) -> None:
     clock = Clock()
     pulses = Pulses(clock)
@@ -193,7 +177,7 @@ async def test_all_workers_may_begin_at_once(database: Database) -> None:
             while len(done) < TURNS:  # noqa: ASYNC110 - of others' list
                 await asyncio.sleep(0.02)
     finally:
-        await supervise.end(tasks)
+        await end(tasks)
     assert [one.failures for one in pulses.work()] == [0] * TURNS
 
 

@@ -42,6 +42,7 @@ from app.store import collectors, spools, watches
 from app.store.collectors import Standing
 from app.store.spools import SpoolPosition
 from app.store.watches import Name, WatchPosition
+from app.tasks import end
 
 RENEW = timedelta(seconds=3)
 """Between two renewals of the lease, and two looks whether the cluster is to be had."""
@@ -140,12 +141,10 @@ class Live:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in tasks:
-                task.cancel()
-            ended = await asyncio.gather(*tasks, return_exceptions=True)
-        for end in ended:
-            if isinstance(end, Exception):
-                raise end
+            await end(tasks)
+        for task in tasks:
+            if not task.cancelled() and (error := task.exception()):
+                raise error
 
     async def _renew(self, epoch: int) -> None:
         """Until another process has the cluster. While the database is away, nobody can take it."""
@@ -267,9 +266,7 @@ class Live:
         finally:
             self._following = self._broken = None
             self._held = []  # what was not kept is told again
-            for task in past:
-                task.cancel()
-            await asyncio.gather(*past, return_exceptions=True)
+            await end(past)
         raise AssertionError("a watch ends only by an error")
 
     async def _remember(self, api: ApiServer, following: Following, epoch: int) -> None:

@@ -18,6 +18,6 @@ async def in_thread(work: Callable[[], T], executor: Executor | None = None) -> 
         return await asyncio.shield(running)
     except asyncio.CancelledError:
         while not running.done():
-            with suppress(asyncio.CancelledError):  # who ends asks again each second (supervise.end)
+            with suppress(asyncio.CancelledError):  # who ends asks again each second (app.tasks.end)
                 await asyncio.wait([running])
         raise

@@ -141,3 +141,29 @@ async def test_what_a_cluster_remembers_is_asked_for_when_what_there_is_was_reco
                     await follower.round()
             running.cancel()
             await asyncio.wait([running])
+
+
+async def test_who_has_lost_the_cluster_leaves_it_though_a_driver_swallowed_a_cancellation(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As psycopg may. Until then its watches went on beside those of the process that has the cluster now."""
+    asked = 0
+
+    async def deaf() -> None:
+        nonlocal asked
+        while asked < 2:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                asked += 1
+
+    async def lost(_epoch: int) -> None:
+        await asyncio.sleep(0.01)
+
+    with Spool(tmp_path / "spool", most_bytes=4000, key=b"k" * 32) as spool:
+        cluster = WantedCluster("live-lost", str(tmp_path / "nothing"))
+        one = live.Live(database.write, cluster, Follower(database.write, cluster.name, spool), pace=Pace(sleep=_sleep))
+        monkeypatch.setattr(one._measuring, "run", deaf)
+        monkeypatch.setattr(one, "_renew", lost)
+        await asyncio.wait_for(one._while_ours(1), 10)
+    assert asked == 2
