@@ -283,3 +283,25 @@ def test_every_name_of_a_cluster_has_a_folder_of_its_own(tmp_path: Path, name: s
     assert spools.known() == sorted([name, "another"])
     assert sorted(path.parent for path in tmp_path.iterdir()) == [tmp_path, tmp_path]
     spools.close()
+
+
+def test_the_name_of_a_spool_is_never_half_written(tmp_path: Path) -> None:
+    """One that an older version was killed at is empty: it is the spool of no cluster until its own has it again."""
+    folder = taking.folder_of(tmp_path, "shop")
+    folder.mkdir()
+    name, before = folder / "cluster", tmp_path / "before"
+    name.write_text("")
+    before.hardlink_to(name)
+    spools = taking.Spools(tmp_path, most_bytes=MIB)
+    spools.key = KEY
+    assert spools.known() == []
+    spools.open("shop")
+    spools.close()
+    assert (spools.known(), before.read_text()) == (["shop"], "")  # it was written beside, and put there
+    written = name.stat()
+    again = taking.Spools(tmp_path, most_bytes=MIB)
+    again.key = KEY
+    again.open("shop")
+    again.close()
+    assert name.stat().st_ino == written.st_ino
+    assert name.stat().st_mtime_ns == written.st_mtime_ns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -58,7 +59,7 @@ class Spools:
 
     def known(self) -> list[str]:
         """The clusters that have a spool."""
-        return sorted(path.read_text() for path in self.root.glob(f"*/{_CLUSTER}"))
+        return sorted(filter(None, (path.read_text() for path in self.root.glob(f"*/{_CLUSTER}"))))
 
     def open(self, cluster: str) -> Spool:
         """The spool of a cluster, made at its first use. Raises KeyUnknownError, SpoolTakenError and OSError."""
@@ -68,8 +69,7 @@ class Spools:
             if cluster not in self._open:
                 folder = folder_of(self.root, cluster)
                 spool = Spool(folder, most_bytes=self.most_bytes, key=self.key)
-                (folder / _CLUSTER).write_text(cluster)
-                sync_folder(folder)
+                _name(folder, cluster)
                 self._open[cluster] = spool
             return self._open[cluster]
 
@@ -130,6 +130,20 @@ class Spools:
     async def _add(self, incoming: Incoming, held: bytearray) -> None:
         part = bytes(held)
         await self.in_thread(lambda: incoming.write(part))
+
+
+def _name(folder: Path, cluster: str) -> None:
+    """Says whose spool it is, where nothing says so yet; beside, and then in its place: a kill leaves no half of it."""
+    path = folder / _CLUSTER
+    if path.exists() and path.read_text() == cluster:
+        return
+    new = path.with_suffix(".new")
+    with new.open("w") as file:
+        file.write(cluster)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+    sync_folder(folder)
 
 
 def _check_size(size: int) -> None:
