@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Never, Protocol
 
 from app.collect.apiserver import ApiServer, CredentialsError, RefusedError, UnreachableError
+from app.collect.scrape import UnreadableError
 from app.collect.watch import Pace
 
 FIRST = timedelta(seconds=5)
@@ -17,6 +18,7 @@ REMARK = (
     "may not read /metrics of the API server: audit events that it drops are not known of, and no gap, and its own"
     " metrics are not collected"
 )
+UNREADABLE = "audit events that the API server drops are not known of, as its /metrics cannot be read"
 
 
 class Reader(Protocol):
@@ -28,7 +30,7 @@ class Reader(Protocol):
         ...
 
     async def take(self, text: bytes, address: str, at: datetime) -> None:
-        """What was told at an address. It raises nothing that is expected."""
+        """What was told at an address. Raises UnreadableError where an operator is to know that it cannot be read."""
         ...
 
     async def miss(self, at: datetime) -> None:
@@ -64,6 +66,10 @@ class ApiMetrics:
             for one in readers:
                 await one.miss(self._pace.clock())
             return
-        self.remarks = ()
+        remarks: list[str] = []
         for one in readers:
-            await one.take(text, address, self._pace.clock())
+            try:
+                await one.take(text, address, self._pace.clock())
+            except UnreadableError as error:
+                remarks.append(f"{UNREADABLE}: {error}")
+        self.remarks = tuple(remarks)

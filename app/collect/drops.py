@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
+from math import isfinite
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,8 @@ import structlog
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.collect import told
+from app.collect.openmetrics import MILLISECONDS
+from app.collect.scrape import UnreadableError
 from app.collect.segments import SpoolFullError
 from app.collect.spool import Spool
 from app.collect.threads import in_thread
@@ -41,13 +44,21 @@ class Count(msgspec.Struct, frozen=True):
 
 
 def read(metrics: bytes, at: datetime) -> Count:
-    """What the text of /metrics says. Raises ValueError."""
+    """What the text of /metrics says. Raises UnreadableError."""
     wanted = (ERRORS.encode(), STARTED.encode())
     lines = [line for line in metrics.split(b"\n") if line.startswith(wanted)]  # of 30,000
-    text = b"\n".join(lines).decode() + "\n"
-    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    try:
+        text = b"\n".join(lines).decode() + "\n"
+        samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    except ValueError as error:
+        raise UnreadableError(f"not Prometheus' text: {error}") from None
     dropped = sum(one.value for one in samples if one.name == ERRORS and one.labels.get("plugin") != LOG_FILE)
-    return Count(next((one.value for one in samples if one.name == STARTED), 0.0), int(dropped), at)
+    started = next((one.value for one in samples if one.name == STARTED), 0.0)
+    if not isfinite(dropped):
+        raise UnreadableError(f"{ERRORS} counts {dropped}")
+    if not 0 <= started < MILLISECONDS:
+        raise UnreadableError(f"{STARTED} is {started}")
+    return Count(started, int(dropped), at)
 
 
 def lost(known: list[Count], now: Count) -> tuple[int, datetime]:

@@ -19,6 +19,7 @@ from yarl import URL
 from app.collect.contexts import WantedCluster
 from app.collect.follow import AWAY
 from app.collect.mesh_calls import CALLS_EVERY, ask
+from app.collect.openmetrics import MILLISECONDS
 from app.collect.outbound import OutboundError
 from app.collect.prometheus import Asking, Prometheus, Question
 from app.collect.scrape import Kept, Scraped, Target, UnreadableError, fetch
@@ -279,9 +280,10 @@ class Measuring:
 
 
 def _started(text: bytes) -> float:
-    """When the process that tells this was started, in seconds since 1970; 0 where it does not say."""
+    """When the process that tells this was started, in seconds since 1970; 0 where it does not say, or no time."""
     start = text.find(b"\n" + STARTED.encode() + b" ")
     try:
-        return float(text[start + 1 :].split(b"\n", 1)[0].split(b" ")[1]) if start >= 0 else 0.0
+        found = float(text[start + 1 :].split(b"\n", 1)[0].split(b" ")[1]) if start >= 0 else 0.0
     except (IndexError, ValueError):
         return 0.0
+    return found if 0 <= found < MILLISECONDS else 0.0

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from app.collect.api_metrics import EVERY, FIRST, REMARK, ApiMetrics
+from app.collect.api_metrics import EVERY, FIRST, REMARK, UNREADABLE, ApiMetrics
 from app.collect.apiserver import CredentialsError, RefusedError, UnreachableError
+from app.collect.scrape import UnreadableError
 from app.collect.watch import Pace
 from tests.collect.test_importer import T0
 
@@ -65,6 +66,15 @@ class Listener:
         self.heard.append(("", at))
 
 
+class Puzzled(Listener):
+    """Who understands what is told a second time."""
+
+    async def take(self, text: bytes, address: str, at: datetime) -> None:
+        await super().take(text, address, at)
+        if len(self.heard) == 1:
+            raise UnreadableError("not Prometheus' text")
+
+
 async def looked(answers: Answers, *listeners: Listener, looks: int) -> ApiMetrics:
     asking = ApiMetrics(answers.connect, *listeners, pace=answers.pace(looks))
     with pytest.raises(asyncio.CancelledError):
@@ -90,3 +100,11 @@ async def test_who_may_not_look_is_told_so_until_he_may() -> None:
     assert (await looked(refused, Listener(), looks=2)).remarks == (REMARK,)
     mended = Answers(RefusedError(403, "forbidden"), b"")
     assert (await looked(mended, Listener(), looks=2)).remarks == ()
+
+
+async def test_what_cannot_be_read_is_a_remark_and_ends_nothing() -> None:
+    puzzled, other = Puzzled(), Listener()
+    once = await looked(Answers(b"a 1"), puzzled, other, looks=1)
+    assert once.remarks == (f"{UNREADABLE}: not Prometheus' text",)
+    assert (await looked(Answers(b"a 2"), puzzled, looks=1)).remarks == ()
+    assert len(other.heard) == 1

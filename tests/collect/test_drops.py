@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from app.collect.drops import Count, Drops, lost, read
+from app.collect.scrape import UnreadableError
 from app.collect.spool import Spool
 from app.store import gaps
 from tests.collect.test_follow import follower, spool
@@ -56,6 +57,24 @@ def test_an_increase_since_the_last_look_at_the_same_api_server_is_lost(
     known: list[Count], now: Count, count: int, since: datetime
 ) -> None:
     assert lost(known, now) == (count, since)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (metrics() + b'\napiserver_audit_error_total{plugin="webhook"', "not Prometheus' text"),
+        (metrics() + b"\napiserver_audit_error_total five", "not Prometheus' text"),
+        (metrics() + b'\napiserver_audit_error_total{plugin="\xff"} 5', "not Prometheus' text"),
+        (metrics() + b"\napiserver_audit_error_total NaN", "apiserver_audit_error_total counts nan"),
+        (metrics() + b"\napiserver_audit_error_total +Inf", "apiserver_audit_error_total counts inf"),
+        (metrics(float("nan")), "process_start_time_seconds is nan"),
+        (metrics(1e30), r"process_start_time_seconds is 1e\+30"),
+        (metrics(-1.0), "process_start_time_seconds is -1"),
+    ],
+)
+async def test_what_is_no_count_is_refused_in_words(text: bytes, why: str, spool: Spool) -> None:
+    with pytest.raises(UnreadableError, match=why):
+        await Drops(spool, is_told=lambda: True).take(text, "https://127.0.0.1:6443", T0)
 
 
 async def told(spool: Spool, *said: bytes, after: float = 0) -> None:

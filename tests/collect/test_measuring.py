@@ -224,6 +224,15 @@ async def test_api_servers_behind_one_address_are_told_apart(lab: Lab) -> None:
     assert all(is_stale(told.values[2]) for told in found.values())
 
 
+@pytest.mark.parametrize("started", ["NaN", "+Inf", "1e30", "-5"])
+async def test_an_api_server_that_was_started_at_no_time_is_told_of_all_the_same(lab: Lab, started: str) -> None:
+    one = measuring(lab, WantedCluster(lab.cluster), Clock(sleeps=0))
+    async with running(one):
+        await one.take(api_server(0, 7).replace(b" 0\n", f" {started}\n".encode()), ADDRESS, T0)
+    (depth,) = await stored(lab, "workqueue_depth")
+    assert depth.values == (7.0,)
+
+
 @pytest.mark.parametrize(
     ("bad", "ended"),
     [(b"<html>", {"a", "b"}), (api_server(T0.timestamp(), 3) + b"workqueue_depth {broken 1\n", {"a"})],
