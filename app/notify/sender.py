@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+from math import inf
 from time import monotonic
 
 import msgspec
@@ -48,7 +49,22 @@ ROUND = 5.0
 LOOK_AGAIN = 0.25
 """Seconds until it is looked again for what is due, beside what is not answered yet."""
 
+SET_BACK = 2.0
+"""A clock that loses so many seconds at once was set back."""
+
 log = structlog.get_logger()
+
+
+class Steps:
+    """Sees whether a clock was set back, beside one that nobody sets; nobody knows it at the first look."""
+
+    def __init__(self) -> None:
+        self._ahead = inf
+
+    def is_back(self, now: datetime) -> bool:
+        """Whether it may have been since the last look."""
+        before, self._ahead = self._ahead, now.timestamp() - monotonic()
+        return self._ahead < before - SET_BACK
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +90,13 @@ class Sender:
     suspected: bool = False
     routes: Callable[[], Routes] = lambda: NO_ROUTES
     targets: Targets | None = None
+    steps: Steps = field(default_factory=Steps)
 
     async def find(self) -> None:
         """Finds what is owed."""
+        if self.steps.is_back(self.clock()):
+            async with self.engine.begin() as conn:
+                await outbox.bound(conn, LONGEST_WAIT, now=self.clock())
         await self.teller.route()
         await self.teller.look()
         async with self.engine.begin() as conn:

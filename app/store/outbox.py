@@ -286,6 +286,13 @@ async def rest(conn: AsyncConnection, channel: str, until: datetime) -> None:
     await conn.execute(update(_channels).where(_channels.c.id == channel).values(quiet_until=until))
 
 
+async def bound(conn: AsyncConnection, longest: timedelta, *, now: datetime) -> None:
+    """Nothing rests for longer than that from now on: what would was told by a clock that was ahead, and rests for
+    CLAIM, within which is over what is being sent."""
+    for table, until in ((_channels, _channels.c.quiet_until), (_messages, _m.not_before)):
+        await conn.execute(update(table).where(until > now + longest).values({until: now + CLAIM}))
+
+
 def _this(due: Due, **values: object) -> Update:
     return update(_messages).where(_m.id == due.id).values(**values)
 
