@@ -299,24 +299,27 @@ async def read_standing(conn: AsyncConnection, incident_id: str) -> Standing | N
     return None if row is None else Standing(*row)
 
 
-async def list_standings(conn: AsyncConnection, *, cluster: str | None = None, limit: int = 100) -> list[Standing]:
-    """How the newest incidents stand, in the order of list_incidents. One query."""
-    return await _standings(conn, _CALLED_FOR, cluster, limit)
+async def list_standings(
+    conn: AsyncConnection, *, cluster: str | None = None, limit: int = 100, suspected: int = 0
+) -> list[Standing]:
+    """How the newest incidents stand, in the order of list_incidents, and behind them the newest that are only
+    suspected. One query."""
+    parts = (_standings(_CALLED_FOR, cluster, limit), _standings(incidents.c.status == "suspected", cluster, suspected))
+    both = union_all(*(select(part.subquery()) for part in parts)).subquery()
+    query = select(both).order_by(both.c.status == "suspected", both.c.started_at.desc(), both.c.id.desc())
+    return [Standing(*row) for row in await conn.execute(query)]
 
 
 async def list_followed(conn: AsyncConnection, *, cluster: str | None, limit: int) -> list[Standing]:
     """As list_standings, with those that were merged into others: who follows is told of that. One query."""
-    return await _standings(conn, incidents.c.status != "suspected", cluster, limit)
+    return [Standing(*row) for row in await conn.execute(_standings(incidents.c.status != "suspected", cluster, limit))]
 
 
-async def _standings(
-    conn: AsyncConnection, which: ColumnElement[bool], cluster: str | None, limit: int
-) -> list[Standing]:
+def _standings(which: ColumnElement[bool], cluster: str | None, limit: int) -> Select[Any]:
     query = _STANDING.where(which)
     if cluster is not None:
         query = query.where(incidents.c.cluster_id == _cluster_id(cluster))
-    query = query.order_by(incidents.c.started_at.desc(), incidents.c.id.desc()).limit(limit)
-    return [Standing(*row) for row in await conn.execute(query)]
+    return query.order_by(incidents.c.started_at.desc(), incidents.c.id.desc()).limit(limit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,7 @@ async def find_incidents() -> RedirectResponse:
 async def list_incidents_news(request: Request, asked: Annotated[IncidentsNewsAsked, Query()]) -> Response:
     """The list again, or 204 while it is as it was."""
     async with reading(request) as conn:
-        standings = await incidents.list_standings(conn, cluster=asked.cluster, limit=PAGE)
+        standings = await incidents.list_standings(conn, cluster=asked.cluster, limit=PAGE, suspected=SUSPECTED)
     if asked.since == live.list_version(standings, deps_of(request).clock()):
         return Response(status_code=204)
     return await _listed("_incidents.html", request, IncidentsAsked(cluster=asked.cluster))
@@ -136,7 +136,7 @@ async def _listed(template: str, request: Request, asked: IncidentsAsked) -> HTM
         limited=limited,
         untold=untold,
         partial=partial_clusters(request),
-        since=None if asked.after else live.list_version(found, now),
+        since=None if asked.after else live.list_version([*found, *quiet], now),
         now=now,
     )
 

@@ -227,6 +227,21 @@ async def test_a_list_with_a_new_incident_comes_whole(site: Site) -> None:
     await get(site, asked, status=204)
 
 
+async def test_a_list_beside_which_another_is_suspected_or_over_comes_whole(site: Site) -> None:
+    asked = asks(await get(site, "/")) or ""
+    suspected = replace(world.incident(title="Slower than ever"), id="0" * 12, status="suspected")
+    for state, told in (({}, "1 suspected"), ({"resolved_at": NOW}, "over at")):
+        async with site.database.write.begin() as conn:
+            await incidents.save_incident(conn, replace(suspected, **state))
+        source = await get(site, asked)
+        assert told in source
+        assert "Slower than ever" in source
+        asked = asks(source) or ""
+        await get(site, asked, status=204)
+    async with site.database.write.begin() as conn:
+        await conn.exec_driver_sql("DELETE FROM incidents WHERE id = '000000000000'")
+
+
 async def test_an_older_page_of_the_list_does_not_ask(site: Site) -> None:
     assert asks(await get(site, "/?after=1000000000000.5f0a1c22d3e4")) is None
 
