@@ -29,7 +29,7 @@ def patch_of(change: Change, known: Known) -> tuple[Object | None, str]:
     before = _state_before(change, known, roots)
     if before is None:
         return None, ""
-    return _tree((root, _at(before, root)) for root in sorted(roots, key=str)), "merge"
+    return _tree((root, _sorted(root, _at(before, root), known.state)) for root in sorted(roots, key=str)), "merge"
 
 
 def _state_before(change: Change, known: Known, roots: Collection[Path]) -> Json:
@@ -54,6 +54,27 @@ def _kept_in_place(diffs: Sequence[FieldDiff]) -> Sequence[FieldDiff]:
         for found in diffs
         if found.path not in taken
     ]
+
+
+def _sorted(root: Path, items: Json, state: Json) -> Json:
+    """Ports in the order of now: each where the one of its name stands, else that of its number. Those that swapped
+    their numbers swapped their names as it was recorded, and would come back turned."""
+    now = _at(state, root)
+    if root[-1] != "ports" or not isinstance(items, list) or not isinstance(now, list):
+        return items
+
+    def place(item: Json) -> int:
+        for fields in (("name",), ("port", "protocol")):
+            told = _values(item, fields)
+            if (at := next((at for at, one in enumerate(now) if _values(one, fields) == told), None)) is not None:
+                return at
+        return len(now)
+
+    return sorted(items, key=place)
+
+
+def _values(item: Json, fields: Sequence[str]) -> list[Json]:
+    return [item.get(field) for field in fields] if isinstance(item, dict) else []
 
 
 def _places(path: Path, state: Json) -> list[int]:

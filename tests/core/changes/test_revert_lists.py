@@ -134,6 +134,14 @@ def test_a_port_that_got_another_number_is_patched_back_where_it_stands() -> Non
     assert recipe.warning == ""
 
 
+def test_ports_that_swapped_their_numbers_are_patched_back_where_they_stand() -> None:
+    old = service(DNS, HTTP, METRICS)
+    new = service(DNS, {**HTTP, "port": METRICS["port"]}, {**METRICS, "port": HTTP["port"]})
+    recipe = revert_recipe(changed("Service", old, new), now(new))
+    assert patch_of(recipe.command)[1] == old
+    assert recipe.warning == ""
+
+
 def test_a_port_that_was_taken_out_comes_back_last_and_that_is_told() -> None:
     new = service(METRICS)
     recipe = revert_recipe(changed("Service", service(HTTP, METRICS), new), now(new))
