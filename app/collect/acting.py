@@ -12,6 +12,7 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from hashlib import sha256
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -152,7 +153,9 @@ class Undoing:
         where its store took too long (504)."""
         why = f"the API server did not answer: {error}"
         if isinstance(error, RefusedError):
-            why = f"the API server refuses it ({error.status}): {self._said(error.message)}"
+            said = self._said(error.message)
+            of_ours = error.status == HTTPStatus.UNAUTHORIZED  # that says itself who refuses what
+            why = f"{error.status} {said}" if of_ours else f"the API server refuses it ({error.status}): {said}"
         return UndoError(f"{why}. It may have been done or not: look at the object" if unsure else why, unsure=unsure)
 
 

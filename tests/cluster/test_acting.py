@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx2
 import pytest
+import yaml
 
 from app.collect.acting import ATTEMPTS, Undoing, acting
 from app.collect.apiserver import ApiServer, RefusedError, UnreachableError
@@ -204,6 +205,20 @@ async def test_a_server_that_is_not_there_is_told(control_plane: ControlPlane, v
         with pytest.raises(UndoError, match=r"did not answer: 127\.0\.0\.1:1 cannot be reached") as failed:
             await Undoing(server, values.write, REDACTOR, WHO).attempt(None)
     assert not failed.value.unsure
+
+
+async def test_a_credential_that_is_refused_is_told_once(
+    control_plane: ControlPlane, values: Map, tmp_path: Any
+) -> None:
+    path = tmp_path / "kubeconfig"
+    found = yaml.safe_load(control_plane.kubeconfig().read_text())
+    found["users"] = [{"name": one["name"], "user": {"token": "expired"}} for one in found["users"]]
+    path.write_text(yaml.safe_dump(found))
+    async with acting(str(path), None, WHO) as server:
+        with pytest.raises(UndoError) as refused:
+            await Undoing(server, values.write, REDACTOR, WHO).attempt(None)
+    place = f"kubeconfig {path}, its current context"
+    assert str(refused.value) == f"401 Unauthorized: the API server refuses the credential of {place}: renew it"
 
 
 async def test_what_a_server_makes_up_of_a_new_object_is_no_difference(
