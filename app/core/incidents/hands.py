@@ -51,7 +51,8 @@ def amended(incident: Incident, told: Said, *, now: datetime) -> Incident:
 
 
 def merged(one: Incident, into: Incident, *, now: datetime) -> tuple[Incident, Incident]:
-    """Both after the merge: ``one``, which is a part of the other now, and ``into``, which has its alerts.
+    """Both after the merge: ``one``, which is a part of the other now, and ``into``, which has its alerts, and is open
+    again where that part is open.
 
     Done again, it changes nothing. Raises CannotError.
     """
@@ -67,6 +68,9 @@ def merged(one: Incident, into: Incident, *, now: datetime) -> tuple[Incident, I
         raise CannotError("into", f"that incident is of the cluster {into.cluster}, this one of {one.cluster}")
     if into.status == "suspected" != one.status:  # what somebody is called for does not become quiet
         into = replace(into, status=one.status, resolved_at=one.resolved_at)
+    if (one.status, into.status) == ("open", "resolved"):  # a part that goes on does not end: as was said of it, if so
+        said = replace(into.said, status=one.said.status, resolved_at=None)
+        into = replace(into, status="open", resolved_at=None, said=said)
     known = {(alert.fingerprint, alert.at) for alert in into.alerts}
     alerts = [*into.alerts, *(alert for alert in one.alerts if (alert.fingerprint, alert.at) not in known)]
     whole = replace(

@@ -117,6 +117,20 @@ def test_what_somebody_is_called_for_stays_so_as_a_part_of_what_was_only_suspect
     assert merged(over, quiet, now=after(90))[1].resolved_at is None, "it goes on"
 
 
+def test_what_is_over_is_open_again_where_an_open_one_is_a_part_of_it() -> None:
+    over = from_alert(replace(an_alert(NOON, namespace="shop"), ended_at=after(60)))
+    closed = amended(from_alert(), Said(status="resolved"), now=after(60))
+    for into in (over, closed):
+        _, whole = merged(by_hand(), into, now=after(90))
+        assert (whole.status, whole.resolved_at) == ("open", None)
+        assert amended(whole, Said(status="resolved"), now=after(120)).resolved_at == after(120)
+    firing = an_alert(after(30), name="Other", namespace="shop")
+    _, whole = merged(from_alert(firing), closed, now=after(90))
+    assert (whole.status, whole.said.status) == ("open", None), "until its alerts are over"
+    _, whole = merged(amended(by_hand(), Said(status="resolved"), now=after(60)), over, now=after(90))
+    assert whole.status == "resolved"
+
+
 def test_merged_again_nothing_changes() -> None:
     pair = merged(from_alert(), by_hand(), now=NOON)
     assert merged(*pair, now=NOON + timedelta(days=1)) == pair
