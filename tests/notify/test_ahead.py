@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from app.notify.sender import Steps
 from tests.notify.test_sender import Desk, desk
