@@ -11,6 +11,7 @@ from app.core.edges.mechanism import only_labels
 from app.core.model import NOBODY, ActorSource, Change, DiffSource, Json, Object, Resource, Verb
 from app.core.objects import kinds
 from app.core.objects.actors import AUTOSCALER, is_controller, service_account
+from app.core.objects.created import helm_release
 from app.core.objects.gitops import tenders
 from app.core.objects.memory import Memory
 
@@ -47,7 +48,10 @@ class Derivation:
 
     def is_state(self, change: Change, state: Object | None) -> bool:
         """Whether a write is an object's life rather than somebody's decision: scaling by an HPA, a CronJob's Jobs,
-        what a Node tells of itself for the first time."""
+        what a Node tells of itself for the first time, how a revision of a Helm release went: Helm writes that to the
+        object that it made for the revision."""
+        if change.verb is Verb.UPDATE and helm_release(change.resource):
+            return True
         if change.resource.kind == "Node" and change.verb is Verb.UPDATE and _is_first_status(change):
             return True
         scaler = self._scalers.get(change.resource)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.core.changes.sightings import Sighting
 from app.core.changes.summaries import summary
-from app.core.model import Change, DiffSource, FieldDiff, Object, Resource, Verb, version_key
+from app.core.model import Change, DiffSource, FieldDiff, Object, ObjectState, Resource, Verb, version_key
 from app.core.objects import kinds
 from app.core.objects.body import Body
 from app.core.objects.kinds import Policy
@@ -51,6 +51,11 @@ def whole(sighting: Sighting, verb: Verb, state: Object | None, *, body: Body | 
         version, body.generation if body else None, found, DiffSource.STATES if found else DiffSource.NONE,
         summary(resource, verb, found, old=old, new=new), frozenset({sighting.source}), None, sighting.audit_id,
     )  # fmt: skip
+
+
+def gone(sighting: Sighting, uid: str) -> ObjectState:
+    """That the object of this uid is there no more."""
+    return ObjectState(sighting.resource, uid, "", sighting.at, None, deleted_at=sighting.at)
 
 
 def update(

@@ -33,11 +33,9 @@ def revert_recipe(change: Change, known: Known = NOTHING, *, also: Sequence[Reso
     if nothing_left := revert_since.gone(change, known):
         return Recipe("", (nothing_left,))
     found, held = command(change, known, also), holding(change, known)
-    own = Caution(found.caution)
+    text, dry_run, looks, own = found.text, found.dry_run, found.looks, Caution(found.caution)
     if held.command:
-        text, dry_run, own = held.command, "", Caution("")
-    else:
-        text, dry_run = found.text, found.dry_run
+        text, dry_run, looks, own = held.command, "", (), Caution("")
     said = (
         own,
         *_together(change, also, beside),
@@ -49,7 +47,7 @@ def revert_recipe(change: Change, known: Known = NOTHING, *, also: Sequence[Reso
         text,
         tuple(caution for caution in said if caution.text),
         dry_run,
-        before=held.before if text else (),
+        before=(*held.before, *looks) if text else (),
         after=held.after if text else (),
     )
 

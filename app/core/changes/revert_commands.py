@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from unicodedata import category
 
 import orjson
+from msgspec.structs import replace
 
-from app.core.changes.recipe import Known
+from app.core.changes.recipe import Known, Step
 from app.core.changes.revert_owned import without_gone
 from app.core.changes.revert_patch import NOT_WHOLE, patch_of
 from app.core.changes.revert_rollout import why_not
 from app.core.changes.revert_since import port_taken, unplaced
-from app.core.model import Change, DiffSource, Object, Resource, Verb
+from app.core.model import Change, DiffSource, Object, ObjectState, Resource, Verb
 from app.core.objects import api_versions, kinds
 from app.core.objects.manifest import as_asked
 from app.core.objects.redact_rules import TAG
@@ -43,6 +44,8 @@ _LONG = (
 )
 _MANIFEST_LIMIT = 16_000
 _HELM_RELEASE = "sh.helm.release.v1."
+_HELM_KEEPS = 10
+"""Revisions of a release, unless --history-max says otherwise."""
 HOLDS_OTHERS = {
     "Namespace": "deletes everything in the namespace",
     "CustomResourceDefinition": "deletes every object of this kind",
@@ -63,11 +66,13 @@ _GROWN = "No claim is made smaller than its volume: where that has grown by now,
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """``text`` for a shell, "" where none can be given; ``dry_run`` of it, "" where there is none; what to mind."""
+    """``text`` for a shell, "" where none can be given; ``dry_run`` of it, "" where there is none; what to mind, and
+    how to see beforehand what it brings."""
 
     text: str
     caution: str = ""
     dry_run: str = ""
+    looks: tuple[Step, ...] = ()
 
 
 def command(change: Change, known: Known, also: Sequence[Resource]) -> Command:
@@ -83,46 +88,81 @@ def command(change: Change, known: Known, also: Sequence[Resource]) -> Command:
 
 
 def is_helm_release(resource: Resource) -> bool:
-    """Whether it is the Secret in which Helm keeps a revision of a release."""
-    return resource.kind == "Secret" and resource.name.startswith(_HELM_RELEASE)
+    """Whether it is the object in which Helm keeps a revision of a release."""
+    return resource.kind in ("Secret", "ConfigMap") and resource.name.startswith(_HELM_RELEASE)
 
 
 def helm_release(resource: Resource) -> tuple[str, int]:
-    """The release and its revision that Helm keeps in a Secret of this name; 0 where the name has none."""
+    """The release and its revision that Helm keeps in an object of this name; 0 where the name has none."""
     release, _, number = resource.name.removeprefix(_HELM_RELEASE).rpartition(".v")
     return release, int(number) if number.isascii() and number.isdigit() else 0
 
 
 def releases_beside(resource: Resource) -> tuple[Resource, ...]:
-    """The Secrets in which Helm would keep the revisions before and after this one; none for what is no such Secret."""
-    release, number = helm_release(resource)
+    """The objects in which Helm would keep the revisions before and after this one; none for what is no such object."""
+    _, number = helm_release(resource)
     if not is_helm_release(resource) or not number:
         return ()
-    names = (f"{_HELM_RELEASE}{release}.v{at}" for at in (number - 1, number + 1))
-    return tuple(Resource(resource.cluster, "", "Secret", resource.namespace, name) for name in names)
+    oldest = max(number - 1 - _HELM_KEEPS, 0)
+    return tuple(_revision(resource, at) for at in (number + 1, *range(number - 1, oldest, -1)))
+
+
+def _revision(resource: Resource, number: int) -> Resource:
+    return replace(resource, name=f"{_HELM_RELEASE}{helm_release(resource)[0]}.v{number}")
 
 
 def _helm(change: Change, known: Known) -> Command:
-    """Helm keeps each revision of a release in a Secret: one that is made is an install, an upgrade or a rollback."""
-    release, number = helm_release(change.resource)
+    """Helm makes an object for each revision of a release: an install, an upgrade or a rollback."""
+    resource = change.resource
+    release, number = helm_release(resource)
     if change.verb is Verb.DELETE:
         gone = "Helm forgot this revision of the release, or the release was uninstalled: then install it again."
         return Command("", gone)
-    before, newer = (known.others.get(one) for one in releases_beside(change.resource)) if number else (None, None)
-    if change.verb is Verb.CREATE and before is not None and before.deleted_at is not None:
-        forgot = f"Helm keeps revision {number - 1} of {release} no more (it keeps ten, --history-max)"
-        return Command("", f"{forgot}: upgrade to the chart and the values of before.")
+    newer = known.others.get(_revision(resource, number + 1)) if number else None
     caution = f"Revision {number + 1} was released since: this takes it back, too." if newer else ""
-    if change.verb is Verb.CREATE and number == 1:
+    if number == 1:
         first = "It was the first revision: this removes all that the release made."
-        return _helm_command(f"uninstall {shlex.quote(release)}", change.resource, f"{first} {caution}".strip())
-    exact = f" {number - 1}" if change.verb is Verb.CREATE and number else ""
-    return _helm_command(f"rollback {shlex.quote(release)}{exact}", change.resource, caution)
+        return _helm_command(f"uninstall {shlex.quote(release)}", resource, f"{first} {caution}".strip())
+    to = number - 1
+    while to > 0 and _went_wrong(known.others.get(_revision(resource, to))):
+        to -= 1
+    if number and not to:
+        return Command("", f"No revision of {release} before this one went well: there is none to go back to.")
+    before = known.others.get(_revision(resource, to)) if number else None
+    if before is not None and before.deleted_at is not None:
+        forgot = f"Helm keeps revision {to} of {release} no more (it keeps ten, --history-max)"
+        return Command("", f"{forgot}: upgrade to the chart and the values of before.")
+    if number and to < number - 1:
+        caution = f"Revision {number - 1} did not go well: this goes back to {to}, the last that did. {caution}".strip()
+    exact = f" {to}" if number else ""
+    looks = _helm_looks(resource, release, to) if number else ()
+    return _helm_command(f"rollback {shlex.quote(release)}{exact}", resource, caution, looks)
 
 
-def _helm_command(what: str, resource: Resource, caution: str) -> Command:
+def _went_wrong(revision: ObjectState | None) -> bool:
+    """Whether Helm says of a revision that it failed, or was never through: a rollback would bring even that
+    (https://github.com/helm/helm/blob/main/pkg/release/common/status.go)."""
+    metadata = (revision.state or {}).get("metadata") if revision is not None else None
+    labels = metadata.get("labels") if isinstance(metadata, dict) else None
+    status = labels.get("status") if isinstance(labels, dict) else None
+    return isinstance(status, str) and (status == "failed" or status.startswith("pending-"))
+
+
+def _helm_looks(resource: Resource, release: str, to: int) -> tuple[Step, ...]:
+    """What shows what a rollback brings: Helm's own dry run says no more than that it would succeed."""
+    manifest = _in(f"helm get manifest {shlex.quote(release)} --revision {to}", resource)
+    return (
+        Step(
+            f"See whether revision {to} went well: Helm brings back what failed, too",
+            _in(f"helm history {shlex.quote(release)}", resource),
+        ),
+        Step("See what it would change", f"{manifest} | {_in('kubectl diff', resource)} -f -"),
+    )
+
+
+def _helm_command(what: str, resource: Resource, caution: str, looks: tuple[Step, ...] = ()) -> Command:
     text = _in(f"helm {what}", resource)
-    return Command(text, caution, f"{text} --dry-run")
+    return Command(text, caution, f"{text} --dry-run", looks)
 
 
 def _kubectl(text: str, caution: str = "") -> Command:

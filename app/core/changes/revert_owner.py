@@ -12,6 +12,7 @@ import shlex
 from dataclasses import dataclass
 
 from app.core.changes.recipe import Caution, Known, Step
+from app.core.changes.revert_commands import is_helm_release
 from app.core.model import Change, Json, Object, ObjectState, Verb
 from app.core.objects.owners import ARGO_CD, HELM, Owner, is_argo_cd, owner_of, spec_of
 
@@ -41,6 +42,8 @@ def holding(change: Change, known: Known) -> Holding:
     found = owner(change, known)
     if found is None:
         return Holding()
+    if found.controller == HELM and is_helm_release(change.resource):
+        return Holding()  # what undoes it is Helm's own command
     if found.controller == HELM:
         named = f" {found.name}" if found.name else ""
         return Holding((Caution(f"It belongs to the Helm release{named}: `helm rollback` keeps its history right."),))

@@ -347,7 +347,7 @@ class Tracker:
     def _told(self, sighting: Sighting) -> Learned:
         """A write of which only the request, or only the fact, was recorded."""
         resource, uid = sighting.resource, sighting.uid
-        entry = self._known(resource, uid)
+        entry, states = self._again(sighting, self._known(resource, uid))
         uid = uid or (entry.uid if entry else "")
         known = self._recent.of_write(sighting, uid, sighting.resource_version) or self._recent.near(sighting, None)
         if known is not None:
@@ -374,7 +374,7 @@ class Tracker:
             why = summaries.TRUNCATED if sighting.truncated else summaries.NOT_RECORDED
             words = summaries.summary(resource, base.verb, (), old=None, new=None, unknown=why)
             change = structs.replace(base, diff_source=DiffSource.NONE, summary=words)
-            return Learned(self._telling.new(sighting, change, None, old))
+            return Learned(self._telling.new(sighting, change, None, old), states)
         if sighting.verb is Verb.CREATE:
             new = normalise(patch, resource.api_group, kind=resource.kind) if isinstance(patch, dict) else None
             found: tuple[FieldDiff, ...] = (FieldDiff((), "add", None, new),)
@@ -386,13 +386,20 @@ class Tracker:
         source = DiffSource.STATES if old is not None and sighting.subresource == "scale" else DiffSource.PATCH
         change = structs.replace(base, diffs=found, diff_source=source)
         change = structs.replace(change, summary=summaries.summary(resource, change.verb, found, old=old, new=new))
-        states: tuple[ObjectState, ...] = ()
         if entry is not None and new is not None and (not version or version >= entry.version) and not entry.deleted:
             entry.version, entry.raw, entry.guessed = version or entry.version, 0, True
             self._memory.store(entry, new, size=_UNMEASURED)
             self._memory.put(resource, entry)
             states = (self._object_state(sighting, entry, new),)
         return Learned(self._telling.new(sighting, change, None, new), states)
+
+    def _again(self, sighting: Sighting, entry: Entry | None) -> tuple[Entry | None, tuple[ObjectState, ...]]:
+        """What is known of an object by its name, and that it is there again where another of that name was made."""
+        if entry is None or not entry.deleted or entry.watched_to or sighting.verb is not Verb.CREATE:
+            return entry, ()
+        made_anew = Entry(uid=sighting.uid)
+        self._memory.put(sighting.resource, made_anew)
+        return made_anew, (self._object_state(sighting, made_anew, None),)
 
     # -- deletions
 
@@ -408,15 +415,17 @@ class Tracker:
         learned = NOTHING
         if entry is None:
             entry = Entry(uid=uid)
-        if entry.uid == uid and not entry.deleted:
+        if entry.uid in ("", uid) and not entry.deleted:
             if lingers:
                 entry.deleting = True
             else:
                 learned = self._ended(sighting, entry)
+                if uid and not entry.uid:  # what was written to it was told by its name alone
+                    learned = structs.replace(learned, ended=(made.gone(sighting, uid),))
             entry.version = max(entry.version, body.version if body else 0)
             self._memory.put(resource, entry)
         elif entry.uid and uid and entry.uid != uid and not lingers:
-            learned = Learned(ended=(ObjectState(resource, uid, "", sighting.at, None, deleted_at=sighting.at),))
+            learned = Learned(ended=(made.gone(sighting, uid),))
         if known is not None:
             return structs.replace(learned, changes=self._telling.again(known, sighting).changes)
         if made.is_state(sighting):

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from app.core.model import DiffSource
-from tests.core.learning import ALICE, HPA, a_deployment, an_object, audited, changes, learn, listed, seen
+from app.core.model import DiffSource, Verb
+from tests.core.learning import ALICE, HPA, a_deployment, an_object, audited, changes, learn, listed, seen, told
 
 
 @pytest.mark.parametrize(("before", "told"), [(None, 0), ("v1.36.0", 1)])
@@ -42,3 +42,16 @@ def test_what_an_autoscaler_wrote_need_not_be_told_to_be_no_change() -> None:
     assert changes(learn(listed(a_deployment(version=5)), bare)) == []
     [by_hand] = changes(learn(listed(a_deployment(version=5)), structs.replace(bare, actor=ALICE)))
     assert by_hand.diff_source is DiffSource.NONE
+
+
+def test_of_a_helm_release_each_revision_is_a_change_and_how_it_went_is_none() -> None:
+    """Helm marks a revision as deployed, failed or superseded by writing to the Secret that it made for it."""
+    name = "sh.helm.release.v1.web.v2"
+    bare = learn(
+        told("Secret", name, 0, verb=Verb.CREATE), told("Secret", name, 1), told("Secret", name, 9, verb=Verb.DELETE)
+    )
+    assert [one.verb for one in changes(bare)] == [Verb.CREATE, Verb.DELETE]
+    marked = [an_object("Secret", name, version=5 + n, meta={"labels": {"status": s}}) for n, s in enumerate("ab")]
+    watched = learn(seen(marked[0], 0, verb=Verb.CREATE), seen(marked[1], 1))
+    assert [one.verb for one in changes(watched)] == [Verb.CREATE]
+    assert "'status': 'b'" in str(watched[1].states[0].state), "how it went is known all the same"

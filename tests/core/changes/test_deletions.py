@@ -28,6 +28,18 @@ def test_deletions_without_an_uid_are_told_apart() -> None:
     ]
 
 
+def test_what_was_known_by_its_name_alone_is_gone_and_may_come_again() -> None:
+    """As of Secrets that nobody watches: who writes them tells no uid, who deletes them does."""
+    tracker = Tracker("c", Redactor(KEY), lambda resource, _uid: ObjectState(resource, "", "", at(0), None))
+    gone = tracker.observe(told("Secret", "s", 5, verb=Verb.DELETE, uid="u-1"))
+    assert {(one.uid, one.deleted_at) for one in (*gone.states, *gone.ended)} == {("", at(5)), ("u-1", at(5))}
+    again = tracker.observe(told("Secret", "s", 9, verb=Verb.CREATE))
+    assert [(one.uid, one.deleted_at) for one in again.states] == [("", None)]
+    assert [one.uid for one in again.changes] == [""]
+    later = tracker.observe(told("Secret", "s", 12, verb=Verb.DELETE, uid="u-2"))
+    assert sorted(one.uid for one in (*later.states, *later.ended)) == ["", "u-2"]
+
+
 def test_an_audit_event_and_a_watch_event_of_one_deletion_meet() -> None:
     meta = {"name": "a", "namespace": "shop", "uid": "u-1", "resourceVersion": "7"}
     secret = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": meta, "data": {"x": "1"}}

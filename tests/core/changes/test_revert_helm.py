@@ -1,0 +1,49 @@
+"""To which revision a Helm release goes back: `helm rollback` brings back even one that failed."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.core.changes.recipe import SIMULATED, Known
+from app.core.changes.revert import bearing, revert_recipe
+from app.core.model import ObjectState, Verb
+from tests.core.factories import a_change, a_resource, a_state
+
+UPGRADE = a_change(a_resource("Secret", "sh.helm.release.v1.shop.v7"), verb=Verb.CREATE)
+
+
+def known(**went: str) -> Known:
+    """How revisions went, by their labels as Helm writes them: ``v6="failed"``; told at all where it is asked for."""
+    found: list[ObjectState] = []
+    for revision, status in went.items():
+        resource = a_resource("Secret", f"sh.helm.release.v1.shop.{revision}")
+        found.append(a_state(resource, {"metadata": {"labels": {"owner": "helm", "status": status}}}))
+    assert {one.resource for one in found} <= set(bearing(UPGRADE, Known()))
+    return Known(others={one.resource: one for one in found})
+
+
+@pytest.mark.parametrize("status", ["failed", "pending-upgrade", "pending-rollback"])
+def test_it_goes_back_past_what_did_not_go_well(status: str) -> None:
+    told = revert_recipe(UPGRADE, known(v6=status, v5=status, v4="superseded"))
+    assert told.command == "helm rollback shop 4 -n shop"
+    assert "Revision 6 did not go well: this goes back to 4, the last that did." in told.warning
+    assert revert_recipe(UPGRADE, known(v6="superseded", v5=status)).command == "helm rollback shop 6 -n shop"
+
+
+def test_where_none_went_well_there_is_none_to_go_back_to() -> None:
+    told = revert_recipe(UPGRADE, known(**{f"v{number}": "failed" for number in range(1, 7)}))
+    assert told.command == ""
+    assert "No revision of shop before this one went well" in told.warning
+
+
+def test_what_it_would_bring_is_to_be_looked_at_first() -> None:
+    """Helm's own dry run of a rollback says that it succeeded, and no more."""
+    told = revert_recipe(UPGRADE)
+    assert [step.command for step in told.steps] == [
+        "helm history shop -n shop",
+        "helm get manifest shop --revision 6 -n shop | kubectl diff -n shop -f -",
+        "helm rollback shop 6 -n shop --dry-run",
+        "helm rollback shop 6 -n shop",
+    ]
+    assert told.steps[2].purpose == SIMULATED
+    assert told.warning == "", "nobody else owns it"
