@@ -14,6 +14,7 @@ from app.core.objects.actors import AUTOSCALER, is_controller, service_account
 from app.core.objects.created import helm_release
 from app.core.objects.gitops import tenders
 from app.core.objects.memory import Memory
+from app.core.objects.owners import is_sync
 
 FOLLOWS = timedelta(seconds=120)
 """How long after a change on an owner a controller's edit still counts as its consequence."""
@@ -49,8 +50,10 @@ class Derivation:
     def is_state(self, change: Change, state: Object | None) -> bool:
         """Whether a write is an object's life rather than somebody's decision: scaling by an HPA, a CronJob's Jobs,
         what a Node tells of itself for the first time, how a revision of a Helm release went: Helm writes that to the
-        object that it made for the revision."""
+        object that it made for the revision. So is the end of a sync of Argo CD's."""
         if change.verb is Verb.UPDATE and helm_release(change.resource):
+            return True
+        if is_sync(change) and all(found.op == "remove" for found in change.diffs):
             return True
         if change.resource.kind == "Node" and change.verb is Verb.UPDATE and _is_first_status(change):
             return True

@@ -23,6 +23,7 @@ from app.core.changes.revert_since import port_taken, unplaced
 from app.core.model import Change, DiffSource, Object, ObjectState, Resource, Verb
 from app.core.objects import api_versions, kinds
 from app.core.objects.manifest import as_asked
+from app.core.objects.owners import is_sync
 from app.core.objects.redact_rules import TAG
 from app.core.objects.revisions import TEMPLATE
 from app.core.objects.taints import words_back
@@ -41,6 +42,10 @@ _NOT_WHOLE = (
 _LONG = (
     "It is too long for a command here: download its manifest before this change, as foreshock revert {id} --manifest"
     " prints it, and apply that."
+)
+_SYNCED = (
+    "It asked Argo CD for a sync, and another write to the application came since: argocd app rollback goes back to a"
+    " version that argocd app history lists, and takes back all that was synced since."
 )
 _MANIFEST_LIMIT = 16_000
 _HELM_RELEASE = "sh.helm.release.v1."
@@ -80,6 +85,8 @@ def command(change: Change, known: Known, also: Sequence[Resource]) -> Command:
     resource = change.resource
     if is_helm_release(resource):
         return _helm(change, known)
+    if is_sync(change):
+        return Command("", _SYNCED)
     if change.verb is Verb.CREATE:
         return _deleted([resource, *also], known)
     if change.verb is Verb.DELETE:
@@ -119,7 +126,8 @@ def _helm(change: Change, known: Known) -> Command:
         gone = "Helm forgot this revision of the release, or the release was uninstalled: then install it again."
         return Command("", gone)
     newer = known.others.get(_revision(resource, number + 1)) if number else None
-    caution = f"Revision {number + 1} was released since: this takes it back, too." if newer else ""
+    is_newer = newer is not None and newer.deleted_at is None
+    caution = f"Revision {number + 1} was released since: this takes it back, too." if is_newer else ""
     if number == 1:
         first = "It was the first revision: this removes all that the release made."
         return _helm_command(f"uninstall {shlex.quote(release)}", resource, f"{first} {caution}".strip())

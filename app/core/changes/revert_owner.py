@@ -14,7 +14,16 @@ from dataclasses import dataclass
 from app.core.changes.recipe import Caution, Known, Step
 from app.core.changes.revert_commands import is_helm_release
 from app.core.model import Change, Json, Object, ObjectState, Verb
-from app.core.objects.owners import ARGO_CD, HELM, Owner, is_argo_cd, owner_of, spec_of
+from app.core.objects.owners import (
+    ARGO_CD,
+    ARGO_CD_NAMESPACE,
+    HELM,
+    Owner,
+    is_argo_cd,
+    is_sync,
+    owner_of,
+    spec_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +41,9 @@ class Holding:
 
 def owner(change: Change, known: Known) -> Owner | None:
     """Who owns the object of a change, by what is known of it."""
+    if is_sync(change):
+        there = change.resource.namespace or ""
+        return Owner(ARGO_CD, "Application", change.resource.name, "" if there == ARGO_CD_NAMESPACE else there)
     state = known.last.state if known.last is not None else None
     whole = state or next((part for d in change.diffs if not d.path for part in (d.new, d.old) if part), None)
     return owner_of(change.resource, whole, change.actor)
@@ -71,11 +83,17 @@ def _argo_cd(change: Change, known: Known, found: Owner, app: ObjectState | None
         pause, resume = _paused(found, app, named, policy)
         before.append(pause)
         after.append(resume)
-    if change.verb is not Verb.UPDATE or not is_argo_cd(change.actor) or any(is_argo_cd(c.actor) for c in known.since):
+    is_its_own = is_sync(change) or (change.verb is Verb.UPDATE and is_argo_cd(change.actor))
+    if not is_its_own or any(is_argo_cd(one.actor) and not _is_over(one) for one in known.since):
         return Holding(tuple(cautions), tuple(before), tuple(after))
     before.append(Step("See what it goes back to: the version before the newest", f"argocd app history {named}"))
     cautions.insert(0, Caution("The rollback takes back all that the last sync of the application brought."))
     return Holding(tuple(cautions), tuple(before), tuple(after), f"argocd app rollback {named}")
+
+
+def _is_over(change: Change) -> bool:
+    """Whether it is the end of a sync, as it was recorded once."""
+    return is_sync(change) and all(one.op == "remove" for one in change.diffs)
 
 
 def _paused(found: Owner, app: ObjectState | None, named: str, policy: Object | None) -> tuple[Step, Step]:

@@ -10,6 +10,7 @@ from app.core.model import Change, DiffSource, FieldDiff, Object, Path, Verb
 from app.core.objects.actors import short
 from app.core.objects.api_versions import served
 from app.core.objects.diff import undo
+from app.core.objects.owners import is_sync
 from app.core.phrases import excerpt, many
 
 _IN_ORDER = frozenset({"containers", "initContainers", "env", "webhooks"})
@@ -83,6 +84,8 @@ def gone(change: Change, known: Known) -> Caution | None:
         made = next((one for one in reversed(known.since) if one.verb is Verb.CREATE), None)
         return Caution("The object is there again as it was: nothing is left to undo.", made.id if made else "")
     if known.state is not None and change.verb is Verb.UPDATE and _is_undone(change, known.state):
+        if is_sync(change):
+            return None  # what asked for it is gone, what it brought is there
         by_whom = next((one for one in reversed(known.since) if _touches(one, change)), None)
         when = f", since {_time(by_whom.at)} by {short(by_whom.actor)}" if by_whom else ""
         place = (

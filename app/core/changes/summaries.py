@@ -182,11 +182,23 @@ def _special(resource: Resource, found: FieldDiff, names: list[str]) -> _Phrase 
             return _Phrase(0, "", "", f"{subject} {'cordoned' if found.new is True else 'uncordoned'}")
         if last == "kubeletVersion":
             return _Phrase(0, "kubelet", moved(found))
-    if names == ["spec", "suspend"] and resource.kind in ("CronJob", "Job"):
+    if names == ["operation"] and resource.kind == "Application" and isinstance(found.new, dict):
+        return _Phrase(0, "", "", _sync(subject, found.new))
+    if names == ["spec", "suspend"]:  # of a Job, a CronJob, what Flux reconciles
         return _Phrase(0, "", "", f"{subject} {'suspended' if found.new is True else 'resumed'}")
     if names == ["spec", "paused"]:
         return _Phrase(0, "", "", f"{subject} {'paused' if found.new is True else 'resumed'}")
     return None
+
+
+def _sync(subject: str, asked: Object) -> str:
+    """To what somebody asked Argo CD to sync an application."""
+    sync, who = asked.get("sync"), asked.get("initiatedBy")
+    told = (sync.get("revision") or sync.get("revisions")) if isinstance(sync, dict) else None
+    revisions = ", ".join(map(str, told)) if isinstance(told, list) else str(told or "")
+    user = who.get("username") if isinstance(who, dict) else None
+    said = f"sync of {subject}{' to ' + revisions if revisions else ''}"
+    return f"{said}, asked for by {user}" if user else said
 
 
 def _weight(names: list[str]) -> int:

@@ -38,14 +38,18 @@ def manifest(resource: Resource, state: Object, *, version: str, notes: tuple[st
         "kind": resource.kind,
         "metadata": named | (metadata if isinstance(metadata, dict) else {}),
     }
-    whole |= {field: value for field, value in state.items() if field not in {*whole, "status"}}
+    whole |= {field: value for field, value in state.items() if field not in whole}
     whole = as_asked(whole)
     return Manifest(whole, (*notes, *_lacks(whole, version)))
 
 
 def as_asked(whole: Object) -> Object:
-    """An object without what the API server makes of its kind, and takes from nobody: the selector of a Job, which
-    names its uid (https://kubernetes.io/docs/concepts/workloads/controllers/job/#specifying-your-own-pod-selector)."""
+    """An object without its status, without what the API server makes of its kind, and takes from nobody: the selector
+    of a Job, which names its uid
+    (https://kubernetes.io/docs/concepts/workloads/controllers/job/#specifying-your-own-pod-selector); and without what
+    would begin another sync of an Application."""
+    once = {"status", "operation"} if whole.get("kind") == "Application" else {"status"}
+    whole = {field: value for field, value in whole.items() if field not in once}
     spec = whole.get("spec")
     if whole.get("kind") != "Job" or not isinstance(spec, dict) or spec.get("manualSelector") is True:
         return whole

@@ -17,7 +17,10 @@ _METADATA = frozenset(
     """managedFields resourceVersion generation uid creationTimestamp selfLink deletionTimestamp
     deletionGracePeriodSeconds""".split()  # noqa: SIM905 - a list of words reads better as words
 )
-_DELETION_FINALIZERS = frozenset({"foregroundDeletion", "orphan", "customresourcecleanup.apiextensions.k8s.io"})
+_OWN_FINALIZERS = frozenset(
+    {"foregroundDeletion", "orphan", "customresourcecleanup.apiextensions.k8s.io", "finalizers.fluxcd.io"}
+)
+"""What nobody decides on: the API server puts them to what is being deleted, and Flux one to each of its objects."""
 _ANNOTATIONS = frozenset(
     {
         "kubectl.kubernetes.io/last-applied-configuration",
@@ -39,6 +42,10 @@ _ANNOTATIONS = frozenset(
         "volume.kubernetes.io/selected-node",
         "volume.kubernetes.io/storage-resizer",
         "argocd.argoproj.io/refresh",
+        "argocd.argoproj.io/refresh-timestamp",
+        "argocd.argoproj.io/hydrate",
+        "argocd.argoproj.io/hydrate-timestamp",
+        "argocd.argoproj.io/application-set-refresh",
         "reconcile.fluxcd.io/requestedAt",
     }
 )
@@ -89,6 +96,8 @@ def normalise(obj: Object, api_group: str, *, kind: str) -> Object:
             out[key] = _typed(value, key) if typed else _value(value)
     if kind == "Node":
         _node(obj, out)
+    if kind == "Application" and api_group == "argoproj.io":
+        _application(out)
     return out
 
 
@@ -108,6 +117,21 @@ def _node(obj: Object, out: Object) -> None:
             del spec["taints"]
 
 
+def _application(out: Object) -> None:
+    """Argo CD's applications: ``operation`` asks for a sync, and goes with its end. Of it counts to what, and for whom
+    (https://github.com/argoproj/argo-cd/blob/master/pkg/apis/application/v1alpha1/types.go)."""
+    asked = out.get("operation")
+    if not isinstance(asked, dict):
+        return
+    kept: Object = {}
+    sync, who = asked.get("sync"), asked.get("initiatedBy")
+    if isinstance(sync, dict):
+        kept["sync"] = {field: sync[field] for field in ("revision", "revisions", "dryRun") if field in sync}
+    if isinstance(who, dict):
+        kept["initiatedBy"] = who
+    out["operation"] = kept
+
+
 def _metadata(metadata: Object) -> Object:
     out: Object = {}
     for key, value in metadata.items():
@@ -120,7 +144,7 @@ def _metadata(metadata: Object) -> Object:
         elif key == "labels" and isinstance(value, dict):
             kept = {k: v for k, v in value.items() if k not in _LABELS}
         elif key == "finalizers" and isinstance(value, list):
-            kept = [name for name in value if name not in _DELETION_FINALIZERS]
+            kept = [name for name in value if name not in _OWN_FINALIZERS]
         else:
             kept = value
         if kept not in ({}, [], ""):

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.core.model import Actor, Json, Object, Resource
+from app.core.model import Actor, Change, Json, Object, Resource, Verb
 
 ARGO_CD, FLUX, HELM = "Argo CD", "Flux", "Helm"
 ARGO_CD_NAMESPACE = "argocd"
 """Where Argo CD and its Applications live unless somebody installs it elsewhere."""
+APPLICATION = ("argoproj.io", "Application")
 _ARGO = "argocd.argoproj.io/"
 _INSTANCE = "app.kubernetes.io/instance"
 _FLUX = {"helm.toolkit.fluxcd.io": "HelmRelease", "kustomize.toolkit.fluxcd.io": "Kustomization"}
@@ -72,6 +73,13 @@ def is_argo_cd(actor: Actor) -> bool:
     """Whether Argo CD wrote it."""
     wrote = f"{actor.name} {actor.user_agent}".lower()
     return "argocd" in wrote or "argo-cd" in wrote
+
+
+def is_sync(change: Change) -> bool:
+    """Whether it is that somebody asked Argo CD to sync an Application, or that this was over: ``operation`` is what
+    asks, and goes with its end."""
+    is_update = change.verb is Verb.UPDATE and (change.resource.api_group, change.resource.kind) == APPLICATION
+    return is_update and {found.path[:1] for found in change.diffs} == {("operation",)}
 
 
 def _argo_cd(resource: Resource, labels: dict[str, str], annotations: dict[str, str], *, wrote: bool) -> Owner | None:

@@ -55,3 +55,18 @@ def test_of_a_helm_release_each_revision_is_a_change_and_how_it_went_is_none() -
     watched = learn(seen(marked[0], 0, verb=Verb.CREATE), seen(marked[1], 1))
     assert [one.verb for one in changes(watched)] == [Verb.CREATE]
     assert "'status': 'b'" in str(watched[1].states[0].state), "how it went is known all the same"
+
+
+def test_a_sync_of_argo_cd_is_one_change_that_says_who_asked_for_it() -> None:
+    """Its end takes away what asked for it (Argo CD 3.6.1, setOperationState)."""
+
+    def app(version: int, revision: str = "", **who: Any) -> Any:
+        asked: dict[str, Any] = {"operation": {"sync": {"revision": revision}, "initiatedBy": who}} if revision else {}
+        return an_object("Application", "shop", version=version, api="argoproj.io/v1alpha1", spec={}, **asked)
+
+    sightings = [seen(app(6, "aaa", automated=True), 1), seen(app(7), 3)]
+    sightings += [seen(app(8, "bbb", username="alice"), 5), seen(app(9), 7)]
+    assert [one.summary for one in changes(learn(listed(app(5)), *sightings))] == [
+        "sync of Application shop to aaa",
+        "sync of Application shop to bbb, asked for by alice",
+    ]

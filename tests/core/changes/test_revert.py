@@ -334,6 +334,8 @@ def test_a_newer_helm_release_is_told(version: str) -> None:
     newer = a_resource("Secret", f"sh.helm.release.v1.shop.{version}")
     recipe = revert_recipe(change, Known(others={newer: a_state(newer, {})}))
     assert ("Revision 8 was released since" in recipe.warning) is (version == "v8")
+    uninstalled = replace(a_state(newer, {}), deleted_at=change.at)
+    assert "since" not in revert_recipe(change, Known(others={newer: uninstalled})).warning
 
 
 @pytest.mark.parametrize(

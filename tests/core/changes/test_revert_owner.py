@@ -160,3 +160,19 @@ def test_where_the_name_is_not_told_no_command_is_made_up() -> None:
     told = recipe({}, replace(SCALED, actor=ARGO))
     assert not any("argocd" in command for command in commands(told))
     assert told.warning == "Argo CD owns it: revert it in Git, or pause the sync first, else it is written again."
+
+
+def test_a_sync_is_undone_by_going_back_in_its_own_application() -> None:
+    """What asked for it is taken away with its end; to put that back would begin the sync once more."""
+    asked: Object = {"sync": {"revision": "bbb"}, "initiatedBy": {"username": "alice"}}
+    sync = a_change(APPLICATION, path=("operation",), old=None, new=asked, actor=ARGO)
+    tracked: Object = {"annotations": {TRACKED: "root:argoproj.io/Application:argocd/shop"}}
+    app = a_state(APPLICATION, {"metadata": tracked, "spec": {"syncPolicy": {"automated": {"selfHeal": True}}}})
+    over = a_change(APPLICATION, at=after(9), path=("operation",), old=asked, new=None, actor=ARGO)
+    for since in ((), (over,)):
+        told = revert_recipe(sync, Known(app, since, others={APPLICATION: app}))
+        assert told.command == "argocd app rollback shop"
+        assert commands(told)[0] == "argocd app set shop --sync-policy none"
+    later = a_change(APPLICATION, at=after(60), path=("operation",), old=None, new=asked, actor=ARGO)
+    assert revert_recipe(sync, Known(app, (later,), others={APPLICATION: app})).command == ""
+    assert "argocd app history lists" in revert_recipe(sync, Known(app, (later,))).warning

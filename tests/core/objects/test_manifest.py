@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from app.core.model import DiffSource, Object, Verb, path_text
+from app.core.model import DiffSource, Object, Resource, Verb, path_text
 from app.core.objects.api_versions import built_in, by_priority, served
 from app.core.objects.diff import diff
 from app.core.objects.kinds import BUILT_IN
@@ -106,3 +106,14 @@ def test_both_sides_of_a_write_are_what_they_were(
     last: Object | None, writes: list[Write], before: Side, after: Side
 ) -> None:
     assert sides(last, writes) == (before, after)
+
+
+def test_an_application_that_is_made_again_begins_no_sync() -> None:
+    app = Resource("lab", "argoproj.io", "Application", "argocd", "shop")
+    state: Object = {"spec": {"project": "shop"}, "operation": {"sync": {"revision": "abc"}}}
+    assert set(manifest(app, state, version="argoproj.io/v1alpha1").object) == {
+        "apiVersion",
+        "kind",
+        "metadata",
+        "spec",
+    }

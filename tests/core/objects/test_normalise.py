@@ -171,3 +171,21 @@ def test_canonical_is_stable() -> None:
     for spelled in ("0.5", "1536Mi", "1e3", "100u", "3n", "0.1Gi", "1Ei"):
         once = canonical_quantity(spelled)
         assert canonical_quantity(once) == once
+
+
+def test_of_the_sync_that_argo_cd_is_asked_for_counts_to_what_and_for_whom() -> None:
+    asked: Object = {"sync": {"revision": "abc", "prune": True, "source": {"path": "deploy"}}, "retry": {"limit": 5}}
+    app: Object = {"spec": {"project": "shop"}, "operation": {**asked, "initiatedBy": {"username": "alice"}}}
+    kept = {"sync": {"revision": "abc"}, "initiatedBy": {"username": "alice"}}
+    assert normalise(app, "argoproj.io", kind="Application") == {"spec": {"project": "shop"}, "operation": kept}
+    assert normalise(app, "shop.example", kind="Application") == app
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["reconcile.fluxcd.io/requestedAt", *(f"argocd.argoproj.io/{one}" for one in ("refresh", "refresh-timestamp"))],
+)
+def test_asking_a_gitops_controller_to_look_again_changes_nothing(name: str) -> None:
+    assert normalise(
+        {"metadata": {"annotations": {name: "1"}, "finalizers": ["finalizers.fluxcd.io"]}}, "", kind="X"
+    ) == {"metadata": {}}
