@@ -9,13 +9,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.changes.recipe import Definition, Known
 from app.core.changes.revert import bearing, is_of_revisions
+from app.core.changes.revert_commands import is_helm_release
 from app.core.findings import Suspect
 from app.core.model import Change, Json, ObjectState
 from app.core.objects import api_versions, kinds
+from app.core.objects.owners import HELM_RELEASE
 from app.core.objects.versions import Side, sides
 from app.store.change_rows import change_of, newest_first
 from app.store.history import lives, read_newer
-from app.store.objects import load_owned, load_states, load_suffixed
+from app.store.objects import load_cluster, load_owned, load_states, load_suffixed
 from app.store.tables import changes
 from app.store.timeline import Cursor, newest_of
 
@@ -38,6 +40,8 @@ async def read_known(conn: AsyncConnection, change: Change, *, last: ObjectState
     known = Known(last, since, is_cut)
     wanted = bearing(change, known)
     others = await load_states(conn, cluster, wanted) if wanted else {}
+    if is_helm_release(change.resource):
+        others |= {one.resource: one for one in await load_cluster(conn, cluster, [HELM_RELEASE])}
     revisions = await load_owned(conn, change.resource, ("apps", "ReplicaSet")) if is_of_revisions(change) else []
     return Known(last, since, is_cut, tuple(revisions), await read_definition(conn, change), others)
 

@@ -106,3 +106,15 @@ async def test_a_definition_that_is_gone_is_none_now(conn: AsyncConnection) -> N
     found = (await undoing.read_known(conn, change)).definition
     assert found is not None
     assert (found.then, found.now) == (crd("v1"), None)
+
+
+async def test_of_a_helm_release_it_is_read_what_flux_would_release_again(conn: AsyncConnection) -> None:
+    tender = a_state(
+        resource=Resource(CLUSTER, "helm.toolkit.fluxcd.io", "HelmRelease", "flux-system", "shop"), uid="u-3"
+    )
+    secret = Resource(CLUSTER, "", "Secret", "payments", "sh.helm.release.v1.shop.v2")
+    before = a_state(resource=replace(secret, name="sh.helm.release.v1.shop.v1"), uid="u-1")
+    released = wrote(6, resource=secret, uid="u-2")
+    await record(conn, Batch(CLUSTER, changes=(released,), objects=(tender, before)))
+    known = await undoing.read_known(conn, released)
+    assert set(known.others) == {tender.resource, before.resource}

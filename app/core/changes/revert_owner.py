@@ -12,16 +12,18 @@ import shlex
 from dataclasses import dataclass
 
 from app.core.changes.recipe import Caution, Known, Step
-from app.core.changes.revert_commands import is_helm_release
+from app.core.changes.revert_commands import helm_release, is_helm_release
 from app.core.model import Change, Json, Object, ObjectState, Verb
 from app.core.objects.owners import (
     ARGO_CD,
     ARGO_CD_NAMESPACE,
+    FLUX,
     HELM,
     Owner,
     is_argo_cd,
     is_sync,
     owner_of,
+    releases,
     spec_of,
 )
 
@@ -44,6 +46,11 @@ def owner(change: Change, known: Known) -> Owner | None:
     if is_sync(change):
         there = change.resource.namespace or ""
         return Owner(ARGO_CD, "Application", change.resource.name, "" if there == ARGO_CD_NAMESPACE else there)
+    if is_helm_release(change.resource):
+        release, namespace = helm_release(change.resource)[0], change.resource.namespace
+        tender = next((one for one in known.others.values() if releases(one, release, namespace)), None)
+        if tender is not None:
+            return Owner(FLUX, tender.resource.kind, tender.resource.name, tender.resource.namespace or "")
     state = known.last.state if known.last is not None else None
     whole = state or next((part for d in change.diffs if not d.path for part in (d.new, d.old) if part), None)
     return owner_of(change.resource, whole, change.actor)

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.core.model import Actor, Change, Json, Object, Resource, Verb
+from app.core.model import Actor, Change, Json, Object, ObjectState, Resource, Verb
 
 ARGO_CD, FLUX, HELM = "Argo CD", "Flux", "Helm"
 ARGO_CD_NAMESPACE = "argocd"
 """Where Argo CD and its Applications live unless somebody installs it elsewhere."""
 APPLICATION = ("argoproj.io", "Application")
+HELM_RELEASE = ("helm.toolkit.fluxcd.io", "HelmRelease")
 _ARGO = "argocd.argoproj.io/"
 _INSTANCE = "app.kubernetes.io/instance"
 _FLUX = {"helm.toolkit.fluxcd.io": "HelmRelease", "kustomize.toolkit.fluxcd.io": "Kustomization"}
@@ -73,6 +74,18 @@ def is_argo_cd(actor: Actor) -> bool:
     """Whether Argo CD wrote it."""
     wrote = f"{actor.name} {actor.user_agent}".lower()
     return "argocd" in wrote or "argo-cd" in wrote
+
+
+def releases(tender: ObjectState, release: str, namespace: str | None) -> bool:
+    """Whether this is the HelmRelease by which Flux releases what Helm calls ``release`` and keeps in a namespace
+    (https://fluxcd.io/flux/components/helm/helmreleases/#release-name ). One of more than 53
+    characters Flux cuts."""
+    if (tender.resource.api_group, tender.resource.kind) != HELM_RELEASE or tender.deleted_at is not None:
+        return False
+    spec = spec_of(tender.state)
+    target = spec.get("targetNamespace")
+    name = spec.get("releaseName") or (f"{target}-{tender.resource.name}" if target else tender.resource.name)
+    return (name, spec.get("storageNamespace") or tender.resource.namespace) == (release, namespace)
 
 
 def is_sync(change: Change) -> bool:

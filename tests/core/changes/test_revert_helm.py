@@ -6,7 +6,7 @@ import pytest
 
 from app.core.changes.recipe import SIMULATED, Known
 from app.core.changes.revert import bearing, revert_recipe
-from app.core.model import ObjectState, Verb
+from app.core.model import Object, ObjectState, Resource, Verb
 from tests.core.factories import a_change, a_resource, a_state
 
 UPGRADE = a_change(a_resource("Secret", "sh.helm.release.v1.shop.v7"), verb=Verb.CREATE)
@@ -47,3 +47,23 @@ def test_what_it_would_bring_is_to_be_looked_at_first() -> None:
     ]
     assert told.steps[2].purpose == SIMULATED
     assert told.warning == "", "nobody else owns it"
+
+
+@pytest.mark.parametrize(
+    ("spec", "is_its"),
+    [
+        ({"releaseName": "shop", "storageNamespace": "shop"}, True),
+        ({"targetNamespace": "shop", "storageNamespace": "shop"}, False),
+        ({"releaseName": "shop"}, False),
+        ({"storageNamespace": "shop"}, True),
+    ],
+)
+def test_what_flux_releases_is_suspended_first(spec: Object, is_its: bool) -> None:
+    """Whoever released it last: helm-controller 1.6.3 upgrades again within its interval."""
+    tender = Resource("lab", "helm.toolkit.fluxcd.io", "HelmRelease", "flux-system", "shop")
+    told = revert_recipe(UPGRADE, Known(others={tender: a_state(tender, {"spec": spec})}))
+    first, last = told.steps[0].command, told.steps[-1].command
+    assert (first == "flux suspend helmrelease shop -n flux-system") is is_its
+    assert (last == "flux resume helmrelease shop -n flux-system") is is_its
+    assert ("by the HelmRelease flux-system/shop" in told.warning) is is_its
+    assert told.command == "helm rollback shop 6 -n shop"
