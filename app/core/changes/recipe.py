@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from app.core.model import Change, Object, ObjectState, Resource
 
 TRIED = "Try it first: the API server checks it, and nothing is changed"
-SIMULATED = "Try it first: Helm does nothing, and says of it only whether it would succeed"
+SIMULATED = "Try it first: Helm does nothing, and says only whether it knows that release"
 DONE = "Undo it"
 
 

@@ -27,6 +27,9 @@ from app.core.objects.owners import (
     spec_of,
 )
 
+_REFUSED = " After this Helm 4 is refused with a conflict, as it applies by the server, until it has --force-conflicts."
+"""https://helm.sh/docs/overview/#server-side-apply : its upgrade and its rollback; its dry runs tell nothing of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Holding:
@@ -65,7 +68,8 @@ def holding(change: Change, known: Known) -> Holding:
         return Holding()  # what undoes it is Helm's own command
     if found.controller == HELM:
         named = f" {found.name}" if found.name else ""
-        return Holding((Caution(f"It belongs to the Helm release{named}: `helm rollback` keeps its history right."),))
+        said = f"It belongs to the Helm release{named}: `helm rollback` keeps its history right."
+        return Holding((Caution(said + (_REFUSED if change.verb is Verb.UPDATE else "")),))
     if not found.name:
         return Holding((_unnamed(found),))
     resource = found.resource(change.resource.cluster)
