@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from sqlalchemy import tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -40,6 +41,8 @@ async def read_known(conn: AsyncConnection, change: Change, *, last: ObjectState
     known = Known(last, since, is_cut)
     wanted = bearing(change, known)
     others = await load_states(conn, cluster, wanted) if wanted else {}
+    if above := set(bearing(change, replace(known, others=others))).difference(wanted):
+        others |= await load_states(conn, cluster, above)
     if is_helm_release(change.resource):
         others |= {one.resource: one for one in await load_cluster(conn, cluster, [HELM_RELEASE])}
     revisions = await load_owned(conn, change.resource, ("apps", "ReplicaSet")) if is_of_revisions(change) else []

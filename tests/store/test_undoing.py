@@ -118,3 +118,12 @@ async def test_of_a_helm_release_it_is_read_what_flux_would_release_again(conn: 
     await record(conn, Batch(CLUSTER, changes=(released,), objects=(tender, before)))
     known = await undoing.read_known(conn, released)
     assert set(known.others) == {tender.resource, before.resource}
+
+
+async def test_of_an_app_of_apps_what_keeps_the_application_is_read_too(conn: AsyncConnection) -> None:
+    root = Resource(CLUSTER, "argoproj.io", "Application", "argocd", "root")
+    tracked: Object = {"argocd.argoproj.io/tracking-id": "root:argoproj.io/Application:argocd/shop"}
+    kept: Object = {"metadata": {"annotations": tracked}}
+    apps = (a_state(resource=APPLICATION, uid="u-app", state=kept), a_state(resource=root, uid="u-root"))
+    await record(conn, Batch(CLUSTER, changes=(wrote(6),), objects=(a_state("9", resource=WEB, state=at(9)), *apps)))
+    assert set((await undoing.read_known(conn, wrote(6))).others) == {APPLICATION, root}

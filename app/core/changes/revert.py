@@ -12,7 +12,7 @@ from app.core.changes import revert_since
 from app.core.changes.recipe import NOTHING, Caution, Known, Recipe
 from app.core.changes.revert_commands import command, releases_beside
 from app.core.changes.revert_owned import owners
-from app.core.changes.revert_owner import holding, owner
+from app.core.changes.revert_owner import holding, tenders
 from app.core.findings import Suspect
 from app.core.model import Change, Resource, Verb
 from app.core.objects import kinds
@@ -60,9 +60,7 @@ def suspect_recipe(suspect: Suspect, known: Known = NOTHING) -> Recipe:
 
 def bearing(change: Change, known: Known) -> tuple[Resource, ...]:
     """The objects whose last known states tell more of how to undo it, by what is known so far: Known.others."""
-    found = owner(change, known)
-    tender = found.resource(change.resource.cluster) if found else None
-    return (*((tender,) if tender else ()), *releases_beside(change.resource), *owners(change))
+    return (*tenders(change, known), *releases_beside(change.resource), *owners(change))
 
 
 def is_of_revisions(change: Change) -> bool:

@@ -9,11 +9,12 @@ https://argo-cd.readthedocs.io/en/stable/user-guide/auto_sync/ .
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from app.core.changes.recipe import Caution, Known, Step
 from app.core.changes.revert_commands import helm_release, is_helm_release
-from app.core.model import Change, Json, Object, ObjectState, Verb
+from app.core.model import NOBODY, Change, Json, Object, ObjectState, Resource, Verb
 from app.core.objects.owners import (
     ARGO_CD,
     ARGO_CD_NAMESPACE,
@@ -91,15 +92,54 @@ def _argo_cd(change: Change, known: Known, found: Owner, app: ObjectState | None
         cautions.append(Caution(f"{said}, which is not synced by itself: the undoing holds until somebody syncs."))
     else:
         cautions.append(Caution(f"{said}: what Git says is written again, unless the sync is paused first."))
+        above = _above(app, known)
         pause, resume = _paused(found, app, named, policy)
-        before.append(pause)
-        after.append(resume)
+        before += [*above.before, pause]
+        after += [resume, *above.after]
     is_its_own = is_sync(change) or (change.verb is Verb.UPDATE and is_argo_cd(change.actor))
     if not is_its_own or any(is_argo_cd(one.actor) and not _is_over(one) for one in known.since):
         return Holding(tuple(cautions), tuple(before), tuple(after))
     before.append(Step("See what it goes back to: the version before the newest", f"argocd app history {named}"))
     cautions.insert(0, Caution("The rollback takes back all that the last sync of the application brought."))
     return Holding(tuple(cautions), tuple(before), tuple(after), f"argocd app rollback {named}")
+
+
+def _above(app: ObjectState | None, known: Known) -> Holding:
+    """How an application is kept paused that is itself kept as Git says, as by an app of apps: its policy would be set
+    again. An application above it does that where it heals itself
+    (https://argo-cd.readthedocs.io/en/stable/operator-manual/cluster-bootstrapping/#app-of-apps-pattern)."""
+    found = _owner_above(app) if app is not None else None
+    resource = found.resource(app.resource.cluster) if found and app else None
+    if found is None or resource is None:
+        return Holding()
+    tender = known.others.get(resource)
+    if found.controller == FLUX:
+        held = _flux(found, tender)
+        return Holding((), held.before, held.after[1:])
+    policy = _policy(tender)
+    if tender is not None and (policy is None or policy.get("selfHeal") is not True):
+        return Holding()
+    named = shlex.quote(found.name) + (f" -N {shlex.quote(found.namespace)}" if found.namespace else "")
+    pause, resume = _paused(found, tender, named, policy)
+    return Holding((), (pause,), (resume,))
+
+
+def _owner_above(app: ObjectState) -> Owner | None:
+    found = owner_of(app.resource, app.state, NOBODY)
+    return found if found and found.resource(app.resource.cluster) != app.resource else None
+
+
+def tenders(change: Change, known: Known) -> Iterator[Resource]:
+    """The objects by which its controller keeps what was changed, and, once that is known, by which it keeps that."""
+    found = owner(change, known)
+    tender = found.resource(change.resource.cluster) if found else None
+    if tender is None:
+        return
+    yield tender
+    there = known.others.get(tender)
+    above = _owner_above(there) if there is not None and tender.kind == "Application" else None
+    if above is not None and (upper := above.resource(change.resource.cluster)):
+        yield upper
 
 
 def _is_over(change: Change) -> bool:

@@ -172,7 +172,30 @@ def test_a_sync_is_undone_by_going_back_in_its_own_application() -> None:
     for since in ((), (over,)):
         told = revert_recipe(sync, Known(app, since, others={APPLICATION: app}))
         assert told.command == "argocd app rollback shop"
-        assert commands(told)[0] == "argocd app set shop --sync-policy none"
+        assert commands(told)[1] == "argocd app set shop --sync-policy none", "after what would set it again"
     later = a_change(APPLICATION, at=after(60), path=("operation",), old=None, new=asked, actor=ARGO)
     assert revert_recipe(sync, Known(app, (later,), others={APPLICATION: app})).command == ""
     assert "argocd app history lists" in revert_recipe(sync, Known(app, (later,))).warning
+
+
+@pytest.mark.parametrize("heals", [True, False, None])
+def test_an_app_of_apps_that_would_set_the_policy_again_is_stopped_first(heals: bool | None) -> None:
+    above = Resource("lab", "argoproj.io", "Application", "argocd", "root")
+    tracked: Object = {"annotations": {TRACKED: "root:argoproj.io/Application:argocd/shop"}}
+    app = a_state(APPLICATION, {"metadata": tracked, "spec": {"syncPolicy": {"automated": {}}}})
+    root = a_state(above, {"spec": {"syncPolicy": {"automated": {"selfHeal": heals}}}})
+    others = {APPLICATION: app} if heals is None else {APPLICATION: app, above: root}
+    known = Known(a_state(WEB, {"metadata": OF_SHOP, "spec": {"replicas": 9}}), others=others)
+    assert above in bearing(SCALED, known)
+    told = commands(revert_recipe(SCALED, known))
+    stops = [one for one in told if one.endswith("--sync-policy none")]
+    own = "argocd app set shop --sync-policy none"
+    assert stops == ([own] if heals is False else ["argocd app set root --sync-policy none", own])
+    assert told[-1].startswith(f"argocd app set {'shop' if heals is False else 'root'} --sync-policy automated")
+
+
+def test_an_application_that_flux_keeps_is_stopped_after_flux() -> None:
+    app = a_state(APPLICATION, {"metadata": KUSTOMIZED, "spec": {"syncPolicy": {"automated": {}}}})
+    told = commands(recipe(OF_SHOP, others=(app,)))
+    assert told[:2] == ["flux suspend kustomization apps -n flux-system", "argocd app set shop --sync-policy none"]
+    assert told[-1] == "flux resume kustomization apps -n flux-system"
