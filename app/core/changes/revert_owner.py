@@ -68,14 +68,22 @@ def holding(change: Change, known: Known) -> Holding:
     if found.controller == HELM and is_helm_release(change.resource):
         return Holding()  # what undoes it is Helm's own command
     if found.controller == HELM:
-        named = f" {found.name}" if found.name else ""
-        said = f"It belongs to the Helm release{named}: `helm rollback` keeps its history right."
-        return Holding((Caution(said + (_REFUSED if change.verb is Verb.UPDATE else "")),))
+        return Holding((Caution(_of_helm(found) + (_REFUSED if change.verb is Verb.UPDATE else "")),))
     if not found.name:
         return Holding((_unnamed(found),))
     resource = found.resource(change.resource.cluster)
     tender = known.others.get(resource) if resource else None
     return _argo_cd(change, known, found, tender) if found.controller == ARGO_CD else _flux(found, tender)
+
+
+def _of_helm(found: Owner) -> str:
+    if not found.name:
+        return "It belongs to a Helm release: `helm rollback` keeps its history right."
+    place = f" -n {shlex.quote(found.namespace)}" if found.namespace else ""
+    whole = (
+        f"`helm rollback {shlex.quote(found.name)}{place}` goes back from its newest revision, with all that it brought"
+    )
+    return f"It belongs to the Helm release {found.name}: {whole}, and keeps its history right."
 
 
 def _unnamed(found: Owner) -> Caution:

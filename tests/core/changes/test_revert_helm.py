@@ -71,8 +71,10 @@ def test_what_flux_releases_is_suspended_first(spec: Object, is_its: bool) -> No
 
 def test_who_undoes_by_kubectl_is_told_that_helm_4_is_refused_afterwards() -> None:
     """Helm 4.3.2: "conflict occurred while applying object", of its upgrade and its rollback."""
-    web = a_state(a_resource(), {"metadata": {"annotations": {"meta.helm.sh/release-name": "shop"}}, "spec": {}})
+    marks: Object = {"meta.helm.sh/release-name": "pay", "meta.helm.sh/release-namespace": "shop"}
+    web = a_state(a_resource(), {"metadata": {"annotations": marks}, "spec": {}})
     edited = a_change(a_resource(), path=("spec", "replicas"), old=2, new=9)
     assert "--force-conflicts" in revert_recipe(edited, Known(web)).warning
+    assert "`helm rollback pay -n shop` goes back from its newest" in revert_recipe(edited, Known(web)).warning
     made = a_change(a_resource(), verb=Verb.CREATE)
     assert "--force-conflicts" not in revert_recipe(made, Known(web)).warning
