@@ -74,6 +74,7 @@ UPDATES: list[tuple[str, Any, Any, str]] = [
     ("Node", {"spec": {}}, {"spec": {"unschedulable": True}}, "Node web cordoned"),
     ("Node", {"spec": {"unschedulable": True}}, {"spec": {}}, "Node web uncordoned"),
     ("CronJob", {"spec": {"suspend": False}}, {"spec": {"suspend": True}}, "web suspended"),
+    ("HelmRelease", {"spec": {"chart": "a"}}, {"spec": {"chart": "a", "suspend": True}}, "HelmRelease web suspended"),
     (
         "ValidatingWebhookConfiguration",
         {"webhooks": [{"name": "a.b", "failurePolicy": "Ignore"}]},
