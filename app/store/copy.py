@@ -9,17 +9,18 @@ from functools import lru_cache
 from typing import Any
 
 from psycopg import AsyncConnection as Driver
-from psycopg import sql
+from psycopg import InterfaceError, OperationalError, sql
 from psycopg.errors import ReadOnlySqlTransaction
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.store.database import read_only
+from app.store.database import away
 
 
 @asynccontextmanager
 async def driver_of(conn: AsyncConnection) -> AsyncIterator[Driver[Any]]:
     """psycopg's own connection, in the same transaction as ``conn``, which is closed when this is cancelled, or when
-    the server takes no writes: SQLAlchemy, which would say so as of any statement, does not see what is done here.
+    the server is gone or takes no writes: SQLAlchemy, which would say so as of any statement, does not see what is done
+    here.
 
     psycopg leaves it within a COPY then. The ROLLBACK would fail, and that error, as of a database that is away, would
     take the place of the cancellation: who is asked to stop would try again, for ever.
@@ -31,9 +32,9 @@ async def driver_of(conn: AsyncConnection) -> AsyncIterator[Driver[Any]]:
     except asyncio.CancelledError:
         await conn.invalidate()
         raise
-    except ReadOnlySqlTransaction as error:
+    except (OperationalError, InterfaceError, ReadOnlySqlTransaction) as error:
         await conn.invalidate()
-        raise read_only(error) from error
+        raise away(error) from error
 
 
 async def copy(conn: AsyncConnection, table: str, columns: Mapping[str, str], rows: Iterable[Sequence[object]]) -> None:

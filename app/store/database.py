@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
+import psycopg
 from psycopg.errors import ReadOnlySqlTransaction
 from sqlalchemy import event
 from sqlalchemy.engine import URL, ExceptionContext, make_url
@@ -100,8 +101,8 @@ def _engine(url: URL, settings: str, *, size: int, isolation_level: str) -> Asyn
     return engine
 
 
-def read_only(error: ReadOnlySqlTransaction) -> OperationalError:
-    """What a server that takes no writes for now says, which the driver counts among faults of who asks."""
+def away(error: psycopg.Error) -> OperationalError:
+    """What the driver says of a server that is gone, or takes no writes for now, as SQLAlchemy says it."""
     return OperationalError(None, None, error, connection_invalidated=True)
 
 
@@ -130,7 +131,7 @@ class _Primary:
                 return None
             self._left_at = monotonic()
             context.is_disconnect = True
-            return read_only(context.original_exception)
+            return away(context.original_exception)
 
 
 def open_database(dsn: str, *, readers: int = 8, writers: int = 4) -> Database:
