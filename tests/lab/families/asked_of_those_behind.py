@@ -47,7 +47,7 @@ async def shown_to_everybody(lab: Lab) -> AsyncIterator[None]:
         if not share:
             return OF_COLLEAGUES
         turned.append(turned[0] if turned else now().timestamp())
-        return share if now().timestamp() - turned[0] >= 2 + lab.lag else OF_COLLEAGUES
+        return share if now().timestamp() - turned[0] >= 2 else OF_COLLEAGUES
 
     async def views_pass() -> None:
         while True:

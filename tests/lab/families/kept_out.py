@@ -24,7 +24,7 @@ MACHINES, EACH_CPU = 3, "3500m"
 
 @family(
     "A machine of a small pool is cordoned for a repair that is put off then, and stays so. What runs there goes on,"
-    " and nobody sees it. Hours later the app of that pool needs more pods for a while, for a release or for an"
+    " and nobody sees it. Later the app of that pool needs more pods for a while, for a release or for an"
     " evening, which the pool has room for: a good part of that room is on the cordoned machine.",
     joined=86,
 )
@@ -111,7 +111,7 @@ async def neighbours_quota(lab: Lab) -> AsyncIterator[None]:
     await lab.apply({"kind": "ResourceQuota", "metadata": meta, "spec": {"hard": hard}})
     lab.alert_stuck(namespace, name)
     quota = (namespace, meta["name"])
-    await lab.until(lambda: what in lab.world["ResourceQuota"][quota].get("status", {}).get("used", {}))
+    await lab.until(lambda: what in lab.world["ResourceQuota"].get(quota, {}).get("status", {}).get("used", {}))
     await lab.until(lab.is_well)
     yield
     data = {"data": {"BATCH": lab.rng.choice(("50", "150", "200"))}}

@@ -217,9 +217,12 @@ class _Manager:
         is_published = any(rule["host"] == host for rule in rules)
         return is_published and (host in self.lab.outside.unreached or bool(unserved(self.lab.world, host)))
 
-    def is_late(self, one: Json) -> bool:
-        made = datetime.fromisoformat(one["metadata"]["creationTimestamp"])
-        return not _is_ready(one) and (now() - made).total_seconds() > DUE_SECONDS
+    def is_late(self, namespace: str, name: str) -> bool:
+        """Whether a certificate was asked for a while ago, and is not there."""
+        one = self.lab.world["Certificate"].get((namespace, name))
+        if one is None or _is_ready(one):
+            return False
+        return (now() - datetime.fromisoformat(one["metadata"]["creationTimestamp"])).total_seconds() > DUE_SECONDS
 
 
 def _is_ready(certificate: Json) -> bool:
@@ -291,10 +294,11 @@ async def issuer_edited(lab: Lab) -> AsyncIterator[None]:
         await lab.apply(_ingress(home, f"{home}.corp.example", one))
         lab.reserve(home, one)
     await lab.until(lambda: len(manager.trusted) == len(FRONTS))
-    late = lambda: any(map(manager.is_late, lab.world["Certificate"].values()))  # noqa: E731
-    lab.alert(
-        "CertManagerCertNotReady", late, "a certificate has not become ready for a while", 3, namespace=MANAGER[0]
-    )
+    for home, word in zip((early, namespace), reversed(words), strict=True):
+        asked = {"namespace": home, "name": f"{word}-tls"}
+        summary = f"the certificate {home}/{word}-tls has not become ready for a while"
+        late = partial(manager.is_late, home, f"{word}-tls")
+        lab.alert("CertManagerCertNotReady", late, summary, 3, **asked, issuer_name=ISSUER)
     for one in (host, other, *(f"{home}.corp.example" for home in FRONTS)):
         url = f"https://{one}"
         lab.alert("ProbeFailed", partial(manager.fails, one), f"{url} is not trusted", 14, job="blackbox", instance=url)
