@@ -151,7 +151,8 @@ def candidates(
         edited = last.get((change.actor.name, change.resource))
         absent, added = without(change, topology), pods_added(change, topology)
         crowds, shares = _crowded(change, added, topology)
-        reached = reach(change, topology) | shares
+        fills = {("fills", change.resource.namespace or ""): 0.0} if added else {}
+        reached = reach(change, topology) | shares | fills
         touches_up = (inert or cosmetic) and own[mine] == 1 and not rollout
         if touches_up and edited is not None and change.at - found[edited].change.at <= SAME_EDIT:
             children[found[edited].change.id].append(number)

@@ -108,6 +108,7 @@ def _sentence(candidate: Candidate, match: Match) -> str:
 
 _SAYS = {
     "takes": "Its pods take the same port of their nodes as those of {}",
+    "fills": "Its pods take of what the quota leaves to namespace {}",
     "reads": "{} reads what is kept up by what depends on it",
     "unguarded": "Since then more pods of {} may be evicted at once, and some were",
     "asks": "What it changes calls {}",

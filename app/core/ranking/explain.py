@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.core.edges.burdens import burdens
-from app.core.edges.causes import LINKED, NOT_LET_IN, OUTSIDE, PORTS, RIGHTS, SCHEMA, UNFIT, UNREADABLE, Cause
+from app.core.edges.causes import LINKED, NOT_LET_IN, OUTSIDE, PORTS, QUOTA, RIGHTS, SCHEMA, UNFIT, UNREADABLE, Cause
 from app.core.edges.front_doors import DOORS
 from app.core.edges.mechanism import (
     AT_ONCE,
@@ -161,7 +161,9 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
     # What was made and was well has nothing in it that differs from when it was well; of an update that says little of
     # what it does for others. What is new may meet later what it was not made for.
     made = candidate.change.verb is Verb.CREATE or (reason in BEFORE_RUNNING and via[:1] != ("agent",))
-    elsewhere = via[:1] in (*BY_CALLING, ("takes",), ("churn",), ("scheduling",)) or is_about_place(candidate, signal)
+    elsewhere = via[:1] in (*BY_CALLING, ("takes",), ("fills",), ("churn",), ("scheduling",)) or is_about_place(
+        candidate, signal
+    )
     if made and not elsewhere and _was_well(candidate, signal):
         return SUFFERS if _is_of_itself(candidate.change, via) else UNLIKELY
     is_new = not (only_restarts(candidate.change) or by_schedule(candidate.change))
@@ -230,15 +232,19 @@ def _says_nothing_of_calls(change: Change) -> bool:
 
 
 def is_occasion(candidate: Candidate, matches: Iterable[Match], salience: Mapping[int, float]) -> bool:
-    """Whether a change only reacts, does nothing yet, or is a workload's and hardly leads to what its pods complain of
-    most: it was made when that began, as any other would have been by which pods are made anew."""
+    """Whether a change only reacts, does nothing yet, or is a workload's, or what its pods would start with, and
+    hardly leads to what they complain of most: it came when that began, as any other would have by which pods are made
+    anew."""
     if candidate.inert or only_reacts_to(candidate.change):
         return True
-    if candidate.change.resource.kind not in WORKLOADS:
+    is_workload = candidate.change.resource.kind in WORKLOADS
+    if not is_workload and candidate.acts_at is None:
         return False
     clear = [match for match in matches if salience.get(id(match.signal), 0.0) >= CLEAR]
     main = max(clear, key=lambda m: salience[id(m.signal)] * m.score / m.possible, default=None)
-    return main is not None and main.via[0] == "workload" and main.possible <= UNLIKELY
+    if main is None or main.via[0] != "workload" or main.possible > UNLIKELY:
+        return False
+    return is_workload or main.signal.facts.get("reason") in BEFORE_RUNNING
 
 
 def _was_borne(candidate: Candidate, signal: Signal) -> bool:
@@ -371,6 +377,8 @@ def ways(entity: Entity, signal: Signal) -> tuple[Entity, ...]:
         return (entity,)
     if signal.cause is PORTS:
         return (entity, ("takes", *entity[1:]))
+    if signal.cause is QUOTA:
+        return (entity, ("fills", entity[1]))
     if signal.facts.get("reason") == "OOMKilled":
         return entity, ("burdens", *entity[1:])
     if signal.facts.get("reason") not in WHILE_RUNNING:

@@ -89,7 +89,7 @@ _AMOUNT = re.compile(r"(?<![\w.:-])-?\d{1,15}(?:\.\d{1,15})?(?=[a-zA-Zµ%]*(?:[\
 _NO_AMOUNT = re.compile(r"(?:\A|[._-])port\Z", re.IGNORECASE)
 """Settings whose numbers only say which one is meant."""
 _IDLE = dict.fromkeys(("ConfigMap", "Secret"), "It is read as pods start, and none has started since")
-ROOM = (("takes",), ("churn",))
+ROOM = (("takes",), ("fills",), ("churn",))
 """Ways to those whose room something new takes."""
 
 
@@ -216,11 +216,13 @@ def _is_no_news(facts: Facts) -> bool:
 
 
 def _is_few_replicas(facts: Facts) -> bool:
-    """Whether only the number of replicas was changed, by a few, and neither to nor from none."""
+    """Whether only the number of replicas was changed, by a few, and neither to nor from none; where others lack what
+    they take of a quota, a few are many."""
     change = facts.candidate.change
     counts = [diff.new for diff in change.diffs if diff.path == ("spec", "replicas")]
     replicas_alone = bool(counts) and len(counts) == len(change.diffs) and all(counts)
-    return replicas_alone and facts.candidate.pods <= 10 and not wakes(change)
+    fills = any(match.via[:1] == ("fills",) for match in facts.matches)
+    return replicas_alone and facts.candidate.pods <= 10 and not wakes(change) and not fills
 
 
 def _is_tuned(change: Change) -> bool:
