@@ -7,11 +7,12 @@ has grown since only what came to it.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
+from threading import Event
 
 from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -31,6 +32,7 @@ from app.collect.pieces import blocks, document, series, symptoms
 from app.collect.resume import asked, read_on, reading
 from app.collect.shift import shift_times
 from app.collect.strict import told
+from app.collect.threads import in_thread
 from app.core.edges import mesh_calls
 from app.core.model import Batch, Position, Symptom, SymptomSource
 from app.core.signals.collected import NAMES
@@ -103,10 +105,14 @@ class Import:
         self.on_alerts, self.shift_seconds = on_alerts, shift_seconds
         self.report = Report()
         self._grown: tuple[str, ...] = ()
-        self._cancelled = False
+        self._cancelled = Event()
 
     async def run(self, inputs: list[Input]) -> Report:
-        """Read everything that is not yet read. Raises UnreadableError, ReadingError and the store's errors."""
+        """Read everything that is not yet read. Raises UnreadableError, ReadingError and the store's errors.
+
+        Cancelled, it ends once nothing is written any more: what was learned since the last commit is left, with its
+        positions, to the next run.
+        """
         async with self.engine.connect() as conn:
             redactor = await read_redactor(conn)
             await conn.commit()
@@ -127,17 +133,16 @@ class Import:
             also=self._open_incidents,
         )
         self.learner = self.learning.learner
-        try:
-            with garbage_rarely():
-                await asyncio.to_thread(self._read, todo)
-        finally:
-            self._cancelled = True
+        with garbage_rarely():
+            await in_thread(partial(self._read, todo), stop=self._cancelled.set)
         self.report.to_at = self.learner.latest
         return self.report
 
     def _read(self, todo: list[Reading]) -> None:
         self._logs([r for r in todo if r.input.kind in (InputKind.AUDIT, InputKind.WATCH)])
         for read in todo:
+            if self._cancelled.is_set():  # what was learned of the logs must not be recorded without their positions
+                break
             if read.input.kind is InputKind.METRICS:
                 self._metrics(read)
             elif read.input.kind is InputKind.ALERTS:
@@ -192,7 +197,7 @@ class Import:
         size = sum(APART_BYTES if read.input.path == "-" else read.input.size or 0 for read in reads)
         weight = 0
         for piece, known in self._asked((pieces_apart if size >= APART_BYTES else pieces)(job)):
-            if self._cancelled:
+            if self._cancelled.is_set():
                 return
             self.learner.add(piece)
             self.learner.count(piece)
@@ -221,6 +226,8 @@ class Import:
 
     def _metrics(self, read: Reading) -> None:
         for block in blocks(self.intake, read):
+            if self._cancelled.is_set():
+                return
             self.intake.tally.lines += len(block)
             self._samples(read, block)
 
@@ -250,6 +257,8 @@ class Import:
             return
         body = shift_times(body, seconds=self.shift_seconds)
         for number, _ in enumerate(keep_objects(self.intake, read, body, at=at), start=1):
+            if self._cancelled.is_set():
+                return
             if number % LINES == 0:
                 self.learning.learn_read()
         self.learning.learn_read()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,6 +21,7 @@ from sqlalchemy import Row, text
 from app.collect.files import UnreadableError
 from app.collect.importer import Import, Report
 from app.collect.inputs import find_inputs, survey
+from app.collect.logs import LINES
 from app.collect.strict import InvalidInputError, check
 from app.commands.importing import expired
 from app.core.model import ActorSource, Change
@@ -419,3 +422,27 @@ async def test_a_dump_of_an_impossible_age_is_refused(lab: Lab, tmp_path: Path) 
     os.utime(dump, (T0.timestamp(), T0.timestamp()))
     assert (await lab.imported(dump)).skipped == []
     assert [row[0] for row in await lab.rows("objects")] == [1]
+
+
+async def test_an_import_that_is_cancelled_counts_nothing_whose_place_it_does_not_note(
+    lab: Lab, tmp_path: Path
+) -> None:
+    count = 3 * LINES
+    (audit,) = write(tmp_path, audit="".join(read(n / 10) + "\n" for n in range(count)))
+    metrics = tmp_path / "metrics.om"
+    metrics.write_text(f"# TYPE node_load1 gauge\nnode_load1 1 {T0.timestamp()}\n# EOF\n")
+    loop, read_of = asyncio.get_running_loop(), list[str]()
+
+    def ctrl_c(path: str, _lines: int, _bytes: int) -> None:
+        read_of.append(path)
+        if len(read_of) == 1:
+            loop.call_soon_threadsafe(running.cancel)
+            time.sleep(0.1)
+
+    found = find_inputs([str(audit), str(metrics)])
+    running = asyncio.ensure_future(Import(lab.database.write, lab.cluster, now=NOW, progress=ctrl_c).run(found))
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert read_of == [str(audit)]
+    await lab.imported(audit, metrics)
+    assert [row[0] for row in await lab.rows("call_minutes", "sum(total)")] == [count]
