@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Depends, Query, Request
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, Json, ValidationError
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from app.core.findings import Incident, Said
@@ -29,6 +29,8 @@ from app.web.requests import KIB, read_body
 from app.web.writing import check_incident, check_opening, scope_texts
 
 LIMIT = 16 * KIB
+MOST_CORRECTED = 1024 * KIB
+"""Of a storm of alerts an incident is about thousands of names, and the form that corrects it has them twice."""
 FIELDS = 20
 router = APIRouter(
     include_in_schema=False,
@@ -84,7 +86,7 @@ class _Filled(_About):
 
 
 class _Correction(_About):
-    """The form that says since when it is and what it is about."""
+    """Since when an incident is and what it is about, as a form has it."""
 
     since: str
 
@@ -100,15 +102,22 @@ class _Correction(_About):
             control_plane="on" if scope.control_plane else "",
         )
 
-    def asked(self, now: _Correction) -> IncidentToChange | None:
-        """The same as REST has it, of what is otherwise than ``now``: the rest is not said. None where nothing is.
+
+class _Corrected(_Correction):
+    """The form that says so, filled in. ``known`` is what it began with: what others said of the incident since, or its
+    alerts, is not taken back by who left it as it was."""
+
+    known: Json[_Correction]
+
+    def asked(self) -> IncidentToChange | None:
+        """The same as REST has it, of what is otherwise than ``known``: the rest is not said. None where nothing is.
         Raises ValidationError."""
         told: dict[str, object] = {}
-        if self.since.strip() != now.since:
+        if self.since.strip() != self.known.since:
             told["started_at"] = _utc(self.since.strip())
-        known = now.names()
+        known = self.known.names()
         told |= {name: names for name, names in self.names().items() if names != known[name]}
-        if self.control_plane != now.control_plane:
+        if self.control_plane != self.known.control_plane:
             told["control_plane"] = bool(self.control_plane)
         return IncidentToChange.model_validate(told) if told else None
 
@@ -139,9 +148,9 @@ def _wrong(error: ValidationError | CannotError) -> str:
     return f"{_LABELS.get(str(field), str(field))}{which}: {refusal(first['msg'])}"
 
 
-async def read_form(request: Request) -> dict[str, str]:
+async def read_form(request: Request, *, most: int = LIMIT) -> dict[str, str]:
     """The fields of a form as a browser sends them without scripts. Raises Problem."""
-    body = await read_body(request, most=LIMIT)
+    body = await read_body(request, most=most)
     try:
         found = parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=FIELDS)
     except ValueError:
@@ -197,41 +206,47 @@ async def _incident(request: Request, incident_id: str) -> Incident:
 
 
 async def _correcting(
-    request: Request, incident: Incident, filled: _Correction, *, detail: str = "", status: int = 200
+    request: Request,
+    incident: Incident,
+    filled: _Correction,
+    *,
+    known: _Correction,
+    detail: str = "",
+    status: int = 200,
 ) -> HTMLResponse:
     deps = deps_of(request)
     async with reading(request) as conn:
         seen = await read_seen(conn, None, from_at=None, to_at=None)
-    return templates.page(
-        "incident_correct.html", status, incident=incident, filled=filled, detail=detail, seen=seen, now=deps.clock()
-    )
+    shown = {"incident": incident, "filled": filled, "known": known.model_dump_json(), "detail": detail}
+    return templates.page("incident_correct.html", status, **shown, seen=seen, now=deps.clock())
 
 
 @router.get("/incidents/{incident_id}/correct")
 async def correct_form(request: Request, incident_id: str) -> HTMLResponse:
     """The form that corrects since when an incident is and what it is about, filled in as that is now."""
     incident = await _incident(request, incident_id)
-    return await _correcting(request, incident, _Correction.of(incident))
+    now = _Correction.of(incident)
+    return await _correcting(request, incident, now, known=now)
 
 
 @router.post("/incidents/{incident_id}/correct")
 async def correct_incident(request: Request, incident_id: str) -> Response:
-    """Says what was filled in otherwise than it is, has it ranked anew, and leads back; or the form again, with what is
-    wrong."""
-    form = await read_form(request)
+    """Says what was filled in otherwise than it began, has it ranked anew, and leads back; or the form again, with what
+    is wrong."""
+    form = await read_form(request, most=MOST_CORRECTED)
     deps = deps_of(request)
     try:
-        filled = _Correction.model_validate(form)
+        filled = _Corrected.model_validate(form)
     except ValidationError:
         raise Problem(422, "this is no form of ours: open it again and fill it in") from None
     incident = await _incident(request, incident_id)
     try:
-        asked = filled.asked(_Correction.of(incident))
+        asked = filled.asked()
         if asked is not None:
             await check_incident(request, incident_id, asked.said())
             await deps.by_hand.amend(incident_id, asked.said(), now=deps.clock())
     except (ValidationError, CannotError) as error:
-        return await _correcting(request, incident, filled, detail=_wrong(error), status=422)
+        return await _correcting(request, incident, filled, known=filled.known, detail=_wrong(error), status=422)
     return RedirectResponse(f"/incidents/{incident_id}", 303)
 
 

@@ -327,6 +327,7 @@ CASES = [
                 "namespaces": of.namespace or "",
                 "workloads": "",
                 "nodes": "",
+                "known": '{"since": "2026-11-20 14:01:00", "namespaces": "known", "workloads": "", "nodes": ""}',
             },
         ),
         **BACK,

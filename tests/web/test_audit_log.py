@@ -55,7 +55,16 @@ DONE: tuple[tuple[str, str, dict[str, Any], Action, str], ...] = (
     (
         "POST /incidents/{incident_id}/correct",
         f"/incidents/{INCIDENT}/correct",
-        {"data": {"since": "2026-11-20 14:02:00", "namespaces": "", "workloads": "", "nodes": "", "control_plane": ""}},
+        {
+            "data": {
+                "since": "2026-11-20 14:02:00",
+                "namespaces": "",
+                "workloads": "",
+                "nodes": "",
+                "control_plane": "",
+                "known": '{"since": "2026-11-20 14:01:00", "namespaces": "known", "workloads": "", "nodes": ""}',
+            }
+        },
         Action.INCIDENT_CHANGED,
         INCIDENT,
     ),

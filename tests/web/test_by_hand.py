@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from dataclasses import replace
-from html import escape
+from html import escape, unescape
 from typing import Any
 
 import httpx2
@@ -250,7 +251,8 @@ async def test_the_form_opens_one_about_the_control_plane(hands: Site) -> None:
 
 def correction(page: str) -> dict[str, str]:
     """What the form that corrects is filled in with."""
-    fields = dict(re.findall(r'name="(since|namespaces|workloads|nodes)" value="([^"]*)"', page))
+    found = re.findall(r'name="(known|since|namespaces|workloads|nodes)" value="([^"]*)"', page)
+    fields = {name: unescape(value) for name, value in found}
     return fields | ({"control_plane": "on"} if "checked>" in page else {})
 
 
@@ -260,7 +262,8 @@ async def test_the_form_corrects_what_is_filled_in_otherwise_and_has_it_ranked_a
     async with hands.client("responder") as client:
         assert f'href="{path}/correct"' in (await client.get(path)).text
         filled = correction((await client.get(f"{path}/correct")).text)
-        assert filled == {"since": "2026-11-20 14:03:00", "namespaces": "payments", "workloads": "", "nodes": "n1"}
+        shown = {name: value for name, value in filled.items() if name != "known"}
+        assert shown == {"since": "2026-11-20 14:03:00", "namespaces": "payments", "workloads": "", "nodes": "n1"}
         first = (await client.get(f"/api/v1{path}/suspects")).json()
         same = await send(client, f"{path}/correct", **filled)
         assert (same.status_code, same.headers["location"]) == (303, path)
@@ -275,6 +278,34 @@ async def test_the_form_corrects_what_is_filled_in_otherwise_and_has_it_ranked_a
     assert (one["nodes"], one["workloads"], one["control_plane"]) == ([], [], True)
     assert "workloads" not in one["said"], "what is as it was stays the alerts'"
     assert first["items"] != again["items"], "ranked anew"
+
+
+async def test_a_correction_says_nothing_of_what_another_said_while_it_was_filled_in(hands: Site) -> None:
+    incident = await opened(hands, namespaces=["payments"], nodes=["n1"])
+    path = f"/incidents/{incident['id']}"
+    async with hands.client("responder") as client:
+        filled = correction((await client.get(f"{path}/correct")).text)
+        await client.patch(f"/api/v1{path}", json={"namespaces": ["payments", "identity"], "control_plane": True})
+        wrong = await send(client, f"{path}/correct", **filled | {"nodes": "No!"})
+        answer = await send(client, f"{path}/correct", **correction(wrong.text) | {"nodes": "n2"})
+        one = (await client.get(f"/api/v1{path}")).json()["incident"]
+    assert (wrong.status_code, answer.status_code) == (422, 303)
+    assert one["nodes"] == ["n2"]
+    assert (one["namespaces"], one["control_plane"]) == (["payments", "identity"], True)
+
+
+async def test_an_incident_about_thousands_of_workloads_can_be_corrected(hands: Site) -> None:
+    incident = await opened(hands)
+    path = f"/incidents/{incident['id']}"
+    names = " ".join(f"payments/checkout-api-of-tenant-{n}" for n in range(2_000))
+    async with hands.client("responder") as client:
+        filled = correction((await client.get(f"{path}/correct")).text)
+        known = json.loads(filled["known"]) | {"workloads": names}
+        told = {"workloads": names, "known": json.dumps(known), "nodes": "n1"}
+        answer = await send(client, f"{path}/correct", **filled | told)
+        one = (await client.get(f"/api/v1{path}")).json()["incident"]
+    assert answer.status_code == 303, answer.text
+    assert (one["nodes"], one["workloads"]) == (["n1"], [])
 
 
 async def test_a_correction_that_is_wrong_comes_back_as_it_was_filled_in(hands: Site) -> None:
@@ -293,6 +324,7 @@ async def test_a_correction_that_is_wrong_comes_back_as_it_was_filled_in(hands: 
             assert said in answer.text
             assert correction(answer.text)[field] == value
         assert (await send(client, path, since="x")).status_code == 422
+        assert (await send(client, path, **filled | {"known": "{}"})).status_code == 422
         assert (await send(client, "/incidents/000000000000/correct", **filled)).status_code == 404
         assert (await client.get("/incidents/000000000000/correct")).status_code == 404
         assert (await client.get(f"/api/v1/incidents/{incident['id']}")).json()["incident"] == incident
