@@ -56,13 +56,8 @@ class Mutes:
         mute nothing, and say that it does. Which names there are is not for every channel to know."""
         namespace, cluster = one.word or "", one.cluster or ""
         said_by = f"{by[:LONGEST_NAME]} in Slack"
-        which = f"changes in {escape(namespace)}" if namespace else "changes"
-        which += f" of cluster {escape(cluster)}" if cluster else ""
         if one.command == "unmute":
-            async with self.engine.begin() as conn:
-                mine = Mute(channel, cluster, namespace, "", self.clock(), said_by)
-                ended = await notices.unmute(conn, mine, now=self.clock())
-            return _said(f"🔔 Here {which} are told again." if ended else f"Nothing was muted here of {which}.")
+            return await self._unmute(Mute(channel, cluster, namespace, "", self.clock(), said_by))
         lasts = one.minus or AN_HOUR
         if lasts > LONGEST:
             raise NotUnderstoodError("Changes can be muted for 30 days at the most.")
@@ -74,7 +69,23 @@ class Mutes:
                 raise NotUnderstoodError(f"Nothing is recorded of a namespace {namespace!r}: nothing is muted.")
             muted = Mute(channel, cluster, namespace, "", until, said_by)
             await notices.mute(conn, muted, now=self.clock())
-        return _said(f"🔕 Until {moment(until)} {which} are not told here. They are on the timeline, as ever.")
+        return _said(f"🔕 Until {moment(until)} {_which(muted)} are not told here. They are on the timeline, as ever.")
+
+    async def _unmute(self, mine: Mute) -> Json:
+        """What covers more is muted still: that is said, and how it ends."""
+        async with self.engine.begin() as conn:
+            ended = await notices.unmute(conn, mine, now=self.clock())
+            muted = await notices.read_mutes(conn, now=self.clock())
+        asked = Resource(mine.cluster, "", "", mine.namespace or None, "")
+        still = [mute for mute in muted if mute.channel == mine.channel and mute.covers(asked)]
+        if still:
+            last = still[-1]
+            ends = f"/foreshock unmute {last.namespace}".rstrip() + (f" cluster={last.cluster}" if last.cluster else "")
+            until = f"🔕 Until {moment(last.until)} {_which(mine)} are still not told here"
+            return _said(f"{until}: `{escape(ends)}` ends it.")
+        return _said(
+            f"🔔 Here {_which(mine)} are told again." if ended else f"Nothing was muted here of {_which(mine)}."
+        )
 
     async def take(self, payload: dict[str, Any]) -> None:
         """``payload`` is an event of Slack's; of others than reactions nothing comes.
@@ -116,6 +127,12 @@ class Mutes:
             await self.slack.whisper(channel, user, reply(said))
         except (RefusedError, BusyError, UnansweredError) as error:
             log.warning("a reaction was not answered", why=str(error))
+
+
+def _which(mute: Mute) -> str:
+    """The changes that a mute is of, in words."""
+    which = f"changes in {escape(mute.namespace)}" if mute.namespace else "changes"
+    return which + (f" of cluster {escape(mute.cluster)}" if mute.cluster else "")
 
 
 def _said(text: str) -> Json:

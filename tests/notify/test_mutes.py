@@ -75,6 +75,20 @@ async def test_a_channel_is_muted_for_so_long(
     ]
 
 
+@pytest.mark.parametrize("before", [[], ["mute 30m payments"]])
+async def test_what_is_muted_still_by_what_covers_more_is_not_said_to_be_told(site: Site, before: list[str]) -> None:
+    for text in ["mute 2h", *before]:
+        await said(site, text)
+    answer = await said(site, "unmute payments")
+    assert "16:03:45 UTC> changes in payments are still not told here: `/foreshock unmute` ends it." in answer["text"]
+    await said(site, "unmute")
+    await said(site, "mute 2h payments")
+    answer = await said(site, "unmute payments cluster=shop")
+    assert "`/foreshock unmute payments` ends it" in answer["text"]
+    assert "told again" in (await said(site, "unmute payments"))["text"]
+    assert await muted(site) == []
+
+
 async def noted(site: Site) -> list[tuple[str, str, str]]:
     """What the audit log has of it last."""
     async with site.database.read.connect() as conn:
