@@ -23,7 +23,9 @@ SLICE, SLOT = timedelta(minutes=5), timedelta(seconds=5)
 """Calls are asked for by so much at a time, and are counted in slots of so much."""
 BY = "user,pod,user_agent,verb,resource,namespace,code,list_class,waited_for"
 """All that calls can be told apart by."""
-STATUSES = ("open", "resolved", "merged", "suspected")
+STATUSES = ("suspected", "open", "resolved", "merged", "open")
+"""In the order in which an incident takes them, so that none goes by from a list that was not read yet to one that was;
+in the end those that opened again."""
 Item = dict[str, Any]
 
 

@@ -152,24 +152,39 @@ def test_incidents_are_whole_however_they_stand(site: Asked, tmp_path: Path) -> 
     assert world.incident().id not in {one["id"] for one in lines(file)[0]}
 
 
-def test_an_incident_that_ends_meanwhile_is_exported_once(capsys: pytest.CaptureFixture[str]) -> None:
-    class Ending(Server):
-        """Its one incident is open when those are asked for, and resolved a moment later."""
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("open", "resolved"), ("suspected", "open"), ("suspected", "resolved"), ("open", "merged"), ("resolved", "open")],
+)
+def test_an_incident_that_becomes_another_meanwhile_is_exported_once(
+    before: str, after: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for asked_before in range(6):
+        told = becoming(before, after, asked_before, capsys)
+        assert [one["status"] for one in told] in ([before], [after])
 
+
+def becoming(before: str, after: str, asked_before: int, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """What is exported of an incident that is another after so many lists of incidents."""
+
+    class Becoming(Server):
         def __init__(self) -> None:
             """Asks nobody."""
+            self.asked = 0
 
         def json(self, *path: str, **asked: object) -> dict[str, Any]:
-            there = path == ("incidents",) and asked["status"] in ("open", "resolved")
-            one = {"id": "5f0a1c22d3e4", "started_at": "2026-11-20T14:03:14Z", "status": asked.get("status")}
+            status = before if self.asked < asked_before else after
+            self.asked += path == ("incidents",)
+            there = path == ("incidents",) and asked["status"] == status
+            one = {"id": "5f0a1c22d3e4", "started_at": "2026-11-20T14:03:14Z", "status": status}
             return {"items": [one] if there else [], "next": None, "freshness": [], "gaps": []}
 
     export(
-        Ending(), Exported.INCIDENTS, "2026-11-20T14:00:00+00:00", "2026-11-20T15:00:00+00:00",
+        Becoming(), Exported.INCIDENTS, "2026-11-20T14:00:00+00:00", "2026-11-20T15:00:00+00:00",
         file="-", output=Output.JSON, namespace=None, cluster=None,
     )  # fmt: skip
-    told, _ = map(json.loads, capsys.readouterr().out.splitlines())
-    assert told["status"] == "resolved"
+    *told, _ = map(json.loads, capsys.readouterr().out.splitlines())
+    return told
 
 
 def test_calls_are_asked_for_in_pieces_until_all_fit(
