@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 import msgspec
@@ -48,8 +49,11 @@ def dated(intake: Intake, read: Reading, body: bytes, *, shift_seconds: int = 0)
 def made_at(body: bytes, *, written: datetime) -> datetime:
     """The last time that the objects of a dump tell, but not after the file was ``written``; else then."""
     limit = written.isoformat()[:19].encode()
-    told = max((text for text in set(_TIME.findall(body)) if text[:19] <= limit), default=None)
-    return min(datetime.fromisoformat(told.decode()), written) if told else written
+    told = {text for text in _TIME.findall(body) if text[:19] <= limit}
+    for text in sorted(told, reverse=True):
+        with suppress(ValueError):  # what is called like one of these may be anybody's, and no time
+            return min(datetime.fromisoformat(text.decode()), written)
+    return written
 
 
 def keep_objects(intake: Intake, read: Reading, body: bytes, *, at: datetime) -> Iterator[None]:

@@ -18,6 +18,7 @@ import pytest
 import zstandard
 from sqlalchemy import Row, text
 
+from app.collect.dumps import made_at
 from app.collect.files import UnreadableError
 from app.collect.importer import Import, Report
 from app.collect.inputs import find_inputs, survey
@@ -446,3 +447,9 @@ async def test_an_import_that_is_cancelled_counts_nothing_whose_place_it_does_no
     assert read_of == [str(audit)]
     await lab.imported(audit, metrics)
     assert [row[0] for row in await lab.rows("call_minutes", "sum(total)")] == [count]
+
+
+def test_what_is_no_time_does_not_date_a_dump() -> None:
+    body = f'{{"time": "{stamp(1)}", "startTime": "2026-11-21T11:30:60Z", "eventTime": "2026-02-30T11:00:00Z"}}'
+    assert made_at(body.encode(), written=NOW) == T0 + timedelta(seconds=1)
+    assert made_at(b'{"time": "2026-02-30T11:00:00Z"}', written=NOW) == NOW
