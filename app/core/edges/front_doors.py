@@ -60,9 +60,10 @@ def backends(value: Any) -> Iterator[str]:
             yield from backends(inner)
 
 
-def shows(state: dict[str, Any], secret: str) -> bool:
-    """Whether an Ingress shows the certificate in this Secret."""
-    return any(isinstance(one, dict) and one.get("secretName") == secret for one in _listed(state, "tls"))
+def certificates(state: dict[str, Any]) -> set[str]:
+    """The Secrets whose certificates an Ingress shows."""
+    names = (one.get("secretName") for one in _listed(state, "tls") if isinstance(one, dict))
+    return {name for name in names if isinstance(name, str)}
 
 
 def is_door(resource: Resource) -> bool:

@@ -12,7 +12,6 @@ from typing import Any
 
 from app.core.edges.asking import answered
 from app.core.edges.belonging import members, owners
-from app.core.edges.front_doors import PROXIES
 from app.core.edges.leads import NETWORKS, NODE_KINDS
 from app.core.edges.mechanism import is_cosmetic
 from app.core.edges.meshes import is_policy, policy
@@ -58,9 +57,6 @@ def custom(change: Change, states: list[State], top: Topology, add: Add) -> None
     _refusing(resource, top, add)
     if NODE_KINDS.match(resource.kind):
         add(("agent", "nodes"), 0)
-    # A certificate beside what serves Ingresses is what that shows for all that have none of their own.
-    if _serves_doors(resource.namespace, top) and any(_fills_secret(state) for state in states):
-        add(("agent", "doors"), READ)
     if is_policy(resource):
         policy(change, states, top, add)
     else:
@@ -95,15 +91,6 @@ def _members(resource: Resource, top: Topology, add: Add) -> None:
     for member in members(resource, top):
         add(of_resource(member)[0], 1)
         touched_workloads(top, top.by_node.get(member.name, ()) if member.kind == "Node" else (), add, 1)
-
-
-def _fills_secret(state: State) -> bool:
-    spec: Any = state.get("spec")
-    return isinstance(spec, dict) and bool(spec.get("secretName"))
-
-
-def _serves_doors(namespace: str | None, top: Topology) -> bool:
-    return any(PROXIES.search(name) for _, name in top.in_namespace.get(namespace or "", ()))
 
 
 def _acted_on(change: Change, top: Topology, add: Add) -> None:

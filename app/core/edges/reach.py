@@ -11,20 +11,21 @@ itself, READ what reads it as its own configuration, 1 what it directly drives, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
 
 from app.core.edges import access, operators
 from app.core.edges.asking import answered, asked_about
 from app.core.edges.burdens import burdened
-from app.core.edges.front_doors import DOORS, PROXIES, backends, served, shows
+from app.core.edges.front_doors import DOORS, PROXIES, backends
 from app.core.edges.leads import MAKES_NODES, MESHES, NAME_SERVERS, NETWORKS, PROVIDERS, REGISTRIES
 from app.core.edges.mechanism import cordons, halts, is_cosmetic, is_default, is_default_class, refuser, takes_ports
 from app.core.edges.meshes import is_policy
 from app.core.edges.references import is_custom
+from app.core.edges.shown import touched_certified, touched_doors, touched_routes, touched_showing
 from app.core.edges.topology import Named, State, Topology, before_and_after, pod_spec, readers, servers_of
-from app.core.edges.touching import touched_clients, touched_entrances, touched_workloads
+from app.core.edges.touching import touched_clients, touched_workloads
 from app.core.entities import (
     CLUSTER,
     IMMUTABLE,
@@ -178,13 +179,8 @@ def _config(change: Change, states: list[State], top: Topology, add: Add) -> Non
     if MESHES.search(change.resource.namespace or "") and not own:
         _every_pod(add, 1)  # by what is put into them
     if change.resource.kind == "Secret":
-        here = change.resource.namespace or ""
-        doors = [top.states[door] for kind in DOORS for door in top.beside.get((here, kind), ())]
-        shown = [door for door in doors if shows(door, change.resource.name)]
-        _callers(shown, top, add, READ)
-        touched_entrances(top, here, shown, add, READ)
+        touched_showing(top, [change.resource], add, READ)
         for other in operators.referers(change.resource, top):
-            _callers(_routes(other, top), top, add, READ)
             operators.operands(other, top, add)
     for key in found:
         name = key[1]
@@ -308,8 +304,7 @@ def _backends(change: Change, states: list[State], top: Topology, add: Add) -> N
     for service in top.beside.get((change.resource.namespace or "", "Service"), ()):
         if service.name in names:
             touched_workloads(top, servers_of(top.states[service], service.namespace or "", top), add, 1)
-    _callers(states, top, add, READ if not is_cosmetic(change) else 1)
-    touched_entrances(top, change.resource.namespace or "", states, add, READ if not is_cosmetic(change) else 1)
+    touched_doors(top, change.resource.namespace or "", states, add, READ if not is_cosmetic(change) else 1)
     for state in states:
         for tls in objects(part(state, "spec", "tls")):
             secret = (change.resource.namespace or "", str(tls.get("secretName", "")))
@@ -317,22 +312,16 @@ def _backends(change: Change, states: list[State], top: Topology, add: Add) -> N
                 add(("written", kind, secret[0], name), READ)
 
 
-def _routes(gateway: Resource, top: Topology) -> list[State]:
-    """The routes that a Gateway serves (https://gateway-api.sigs.k8s.io/concepts/api-overview/)."""
-    return [top.states[route] for route in operators.referers(gateway, top) if route.kind in DOORS]
+def _custom(change: Change, states: list[State], top: Topology, add: Add) -> None:
+    """A custom resource, and who is shown the certificates that come of it."""
+    operators.custom(change, states, top, add)
+    touched_certified(top, change.resource, states, add)
 
 
 def _gateway(change: Change, states: list[State], top: Topology, add: Add) -> None:
-    """A Gateway: as any custom resource, and who calls the hosts of its routes."""
+    """A Gateway: as any custom resource, and who comes to the hosts of its routes."""
     operators.custom(change, states, top, add)
-    _callers(_routes(change.resource, top), top, add, READ)
-
-
-def _callers(doors: Iterable[State], top: Topology, add: Add, hops: float) -> None:
-    """Who calls the hosts that Ingresses or routes serve."""
-    for host in {host for door in doors for host in served(door)}:
-        for client in top.callers.get(host, ()):
-            add(("calls", *client), hops)
+    touched_routes(top, [change.resource], add, READ)
 
 
 def _namespace_wide(change: Change, _states: list[State], top: Topology, add: Add) -> None:
@@ -465,7 +454,7 @@ def reach(change: Change, top: Topology) -> Reach:
     if resource.namespace:
         add(("ns", resource.namespace), 2)
     is_others = is_policy(resource) or (is_custom(resource) and resource.kind not in _CUSTOM)
-    rule = operators.custom if is_others else RULES.get(resource.kind, operators.custom)
+    rule = _custom if is_others else RULES.get(resource.kind, _custom)
     if told_by(resource.api_group):
         rule = _external
     rule(change, state, top, add)  # by its group first: Calico has NetworkPolicies too

@@ -84,8 +84,9 @@ def _touches_workload(candidate: Candidate, matches: Sequence[Match], namespace:
         return say("scope", NAMED * 0.7**hops, f"{how} {name}, which the alert names.")
     shown = reached.get(("entrance", namespace, name))
     if shown is not None:
+        what = "It is" if shown <= 1 else "What comes of it is"  # as of an issuer its certificates
         return say(
-            "scope", NAMED * 0.7**shown, f"It is shown to who comes from outside to {name}, which the alert names."
+            "scope", NAMED * 0.7**shown, f"{what} shown to who comes from outside to {name}, which the alert names."
         )
     for way, what in _WAYS:
         steps = reached.get((way, namespace, name))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.edges.front_doors import backends, named, served, shows
+from app.core.edges.front_doors import backends, certificates, named, served
 from app.core.edges.indexing import topology
 from app.core.edges.reach import reach
+from app.core.entities import READ
 from app.core.model import Json, Object, ObjectState, Resource, Verb
 from app.core.ranking.meant import with_meant
 from tests.core.company import first, ranked
@@ -70,9 +71,8 @@ def test_a_host_is_named_whole() -> None:
 
 
 def test_who_shows_a_certificate() -> None:
-    assert shows(INGRESS, "wallet-tls")
-    assert not shows(INGRESS, "other-tls")
-    assert not shows({}, "wallet-tls")
+    assert certificates(INGRESS) == {"wallet-tls"}
+    assert certificates({"spec": {"tls": [{"hosts": []}, "odd"]}}) == certificates({}) == set()
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,8 @@ def test_an_object_s_own_name_is_no_quotation() -> None:
 
 PROXY = a_resource("Deployment", "ingress-nginx", "edge")
 RECORDS = a_resource("Deployment", "external-dns", "platform")
-CERTIFICATE = Resource("lab", "cert-manager.io", "Certificate", "edge", "default")
+CERT_MANAGER = "cert-manager.io"
+CERTIFICATE = Resource("lab", CERT_MANAGER, "Certificate", "edge", "default")
 
 
 @pytest.mark.parametrize("changed", [PROXY, RECORDS, CERTIFICATE], ids=["proxy", "records", "certificate"])
@@ -197,3 +198,53 @@ def test_the_certificate_that_a_host_shows_is_what_an_alert_on_it_names(name: st
     ranking = ranked(secret, incident=an_incident(alert), states=company())
     found = (e.weight for s in ranking.suspects if s.change == secret for e in s.evidence if e.rule == "scope")
     assert (next(found, 0.0) > 1.0) is is_shown
+
+
+def issued(by: Resource, secret: str, namespace: str) -> ObjectState:
+    certificate: Object = {"spec": {"secretName": secret, "issuerRef": {"kind": by.kind, "name": by.name}}}
+    return a_state(Resource("lab", CERT_MANAGER, "Certificate", namespace, f"{secret}-asked"), certificate)
+
+
+@pytest.mark.parametrize("of_all", [True, False])
+@pytest.mark.parametrize(("secret", "is_shown"), [("wallet-tls", True), ("other-tls", False)])
+def test_a_certificate_and_one_hop_further_its_issuer_reach_who_is_shown_it(
+    secret: str, *, is_shown: bool, of_all: bool
+) -> None:
+    kind, home = ("ClusterIssuer", None) if of_all else ("Issuer", "pay")
+    issuer = Resource("lab", CERT_MANAGER, kind, home, "letsencrypt")
+    certificate = issued(issuer, secret, "pay")
+    top = topology([*company(), certificate, a_state(issuer, {"spec": {"acme": {}}})])
+    for changed, hops in ((certificate.resource, READ), (issuer, 1 + READ)):
+        reached = reach(a_change(changed, path=("spec", "x")), top)
+        assert {reached.get(one) for one in (("entrance", "pay", "wallet"), *CALLERS)} == {hops if is_shown else None}
+    other = reach(a_change(Resource("lab", CERT_MANAGER, kind, home, "of-others"), path=("spec", "x")), top)
+    assert ("entrance", "pay", "wallet") not in other
+
+
+def test_an_issuer_is_felt_by_who_comes_to_the_routes_of_a_gateway_and_by_all_who_come_to_a_proxy() -> None:
+    issuer = Resource("lab", CERT_MANAGER, "ClusterIssuer", None, "letsencrypt")
+    gateway = Resource("lab", GATEWAYS, "Gateway", "edge", "public")
+    listeners: Json = [{"tls": {"certificateRefs": [{"kind": "Secret", "name": "wildcard"}]}}]
+    parent: Json = [{"kind": "Gateway", "name": "public", "namespace": "edge"}]
+    rules: Json = [{"backendRefs": [{"name": "wallet"}]}]
+    route: Object = {"spec": {"hostnames": ["wallet.corp.example"], "parentRefs": parent, "rules": rules}}
+    states = [
+        *company()[:3],
+        issued(issuer, "wildcard", "edge"),
+        a_state(gateway, {"spec": {"listeners": listeners}}),
+        a_state(Resource("lab", GATEWAYS, "HTTPRoute", "pay", "wallet"), route),
+        a_workload(PROXY),
+    ]
+    reached = reach(a_change(issuer, path=("spec", "x")), topology(states))
+    felt = {("entrance", "pay", "wallet"), ("agent", "doors"), *CALLERS}
+    assert {one: reached.get(one) for one in felt} == dict.fromkeys(felt, 1 + READ)
+
+
+def test_an_issuer_is_said_to_lead_to_the_host_that_an_alert_names() -> None:
+    issuer = Resource("lab", CERT_MANAGER, "ClusterIssuer", None, "letsencrypt")
+    edited = a_change(issuer, at=after(-8), path=("spec", "acme", "server"), old="a", new="b")
+    alert = an_alert(after(30), name="ProbeFailed", instance="https://wallet.corp.example")
+    states = [*company(), issued(issuer, "wallet-tls", "pay"), a_state(issuer, {"spec": {"acme": {}}})]
+    ranking = ranked(edited, incident=an_incident(alert), states=states)
+    told = [e.sentence for one in ranking.suspects if one.change == edited for e in one.evidence]
+    assert "What comes of it is shown to who comes from outside to wallet, which the alert names." in told
