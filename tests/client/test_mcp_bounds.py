@@ -58,6 +58,36 @@ def test_texts_become_shorter_until_all_fits() -> None:
     assert len(left_out) == 21
 
 
+def changed(old: str, new: str) -> dict[str, Any]:
+    return {"diffs": [{"path": "data.conf", "op": "replace", "old": old, "new": new}]}
+
+
+def test_of_long_texts_it_is_told_where_they_differ() -> None:
+    same = [f"line {number} of a file" for number in range(300)]
+    found, left_out = bounded(changed("\n".join([*same, "mode: a"]), "\n".join([*same, "mode: b"])))
+    lines = ["@ 298 lines the same", "  line 298 of a file", "  line 299 of a file", "- mode: a", "+ mode: b"]
+    assert found == {"diffs": [{"path": "data.conf", "op": "replace", "lines": lines, "lines_left_out": 0}]}
+    assert left_out == []
+
+
+def test_of_one_long_line_it_is_told_where_it_differs() -> None:
+    found, left_out = bounded(changed("x" * 5000 + "a", "x" * 5000 + "b"))
+    before = "…" + "x" * 40
+    assert found["diffs"][0]["lines"] == [f"- {before}a", f"+ {before}b"]
+    assert left_out == []
+
+
+def test_of_many_texts_that_are_cut_for_their_number_it_is_told_where_they_differ() -> None:
+    many = [changed("x" * 700 + "a", "x" * 700 + "b")["diffs"][0] for _ in range(90)]
+    found, _ = bounded({"diffs": many})
+    assert all(one["lines"][0] != one["lines"][1] for one in found["diffs"])
+
+
+def test_there_is_room_for_what_stands_beside_an_answer() -> None:
+    found, _ = bounded({"summaries": ["s" * 990 for _ in range(100)]})
+    assert len(json.dumps(found)) < MOST - 6_000
+
+
 def test_of_a_page_every_item_is_told_or_none() -> None:
     found, _ = bounded({"items": [{"summary": "s" * 700} for _ in range(150)], "next": "x"})
     assert len(found["items"]) == 150
