@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from email.message import EmailMessage
@@ -117,12 +117,13 @@ async def post(url: str, body: bytes, headers: Mapping[str, str]) -> outbound.An
         raise UnansweredError(str(error), maybe_there=not error.unsent) from None
 
 
-async def mail(message: EmailMessage, to: Email, password: str) -> None:
-    """Hands a mail in. Raises RefusedError and UnansweredError."""
+async def mail(message: EmailMessage, to: Email, password: str, only: Sequence[str]) -> tuple[str, ...]:
+    """Hands a mail in, for all or ``only`` for some; those for which it was not taken, though it was for others. Raises
+    RefusedError and UnansweredError."""
     server = SmtpServer(to.host, to.port, to.security, to.user, password, to.ca_file or "")
     try:
         async with asyncio.timeout(MAIL_WITHIN):
-            await hand_in(message, server)
+            return await hand_in(message, server, only)
     except TimeoutError:
         raise UnansweredError(f"{to.host} took longer than {MAIL_WITHIN:.0f} s", maybe_there=True) from None
     except EndpointError as error:

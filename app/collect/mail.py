@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from email.message import EmailMessage
 
@@ -17,6 +18,10 @@ from app.core.targets import Security
 
 WITHIN = 20.0
 """Seconds for each step: a server may look at a mail before it takes it."""
+
+
+NAMED = 5
+"""Recipients that are named of those for which a mail was not taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +36,12 @@ class SmtpServer:
     ca_file: str = ""
 
 
-async def hand_in(message: EmailMessage, server: SmtpServer) -> None:
-    """Hands a mail in, for all of its recipients.
+async def hand_in(message: EmailMessage, server: SmtpServer, to: Sequence[str] = ()) -> tuple[str, ...]:
+    """Hands a mail in for all of its recipients, or for those ``to`` names; the ones for which it was not taken, though
+    it was for others.
 
-    Raises EndpointError for an address that is not asked, OutboundError where it was not taken: ``status`` is SMTP's
-    code, 0 without one, and ``unsent`` where nobody can have got it.
+    Raises EndpointError for an address that is not asked, OutboundError where it was taken for none: ``status`` is
+    SMTP's code, 0 without one, and ``unsent`` where nobody can have got it.
     """
     try:
         tls = None if server.security == "none" else ssl.create_default_context(cafile=server.ca_file or None)
@@ -45,6 +51,7 @@ async def hand_in(message: EmailMessage, server: SmtpServer) -> None:
     try:
         refused, _ = await aiosmtplib.send(
             message,
+            recipients=to or None,
             hostname=server.host,
             sock=sock,
             use_tls=server.security == "tls",
@@ -55,17 +62,16 @@ async def hand_in(message: EmailMessage, server: SmtpServer) -> None:
             timeout=WITHIN,
         )
     except SMTPRecipientsRefused as error:
-        first = error.recipients[0]
-        raise OutboundError(_said(first.code, first.message), status=first.code, unsent=True) from None
+        found = {one.recipient: (one.code, one.message) for one in error.recipients}
+        # What one of them may take later is tried again, for all of them.
+        raise OutboundError(_refused(found), status=min(one.code for one in error.recipients), unsent=True) from None
     except SMTPResponseException as error:
         raise OutboundError(_said(error.code, error.message), status=error.code, unsent=True) from None
     except (SMTPException, TimeoutError, ValueError) as error:  # ValueError: it cannot be written so
         raise OutboundError(f"{server.host}: {error}") from None
     except OSError as error:
         raise OutboundError(f"{server.host}: {error.strerror or error}") from None
-    if refused:
-        address, (code, said) = next(iter(refused.items()))
-        raise OutboundError(f"all but {len(refused)} got it; {address}: {_said(code, said)}", status=code)
+    return tuple(refused)
 
 
 async def _connected(host: str, port: int) -> socket.socket:
@@ -92,6 +98,12 @@ async def _connected(host: str, port: int) -> socket.socket:
         else:
             return sock
     raise OutboundError(f"{host}:{port} cannot be reached: {error.strerror or error}", unsent=True)
+
+
+def _refused(found: Mapping[str, tuple[int, str]]) -> str:
+    """Who does not get it, and why: some of them, where they are many."""
+    said = [f"{address}: {_said(*why)}" for address, why in list(found.items())[:NAMED]]
+    return "; ".join([*said, f"and {len(found) - NAMED} more"] if len(found) > NAMED else said)
 
 
 def _said(code: int, message: str) -> str:

@@ -34,9 +34,9 @@ from app.store.seen import read_seen
 
 FIRST_WAIT, LONGEST_WAIT = timedelta(seconds=10), timedelta(minutes=5)
 """How long until a message is tried again that nobody answered: doubled each time."""
-IN_ORDER, IN_ORDER_IN_SLACK = 5, 1
-"""So often what a target, or Slack, does not answer is tried before what comes after it in the same place is sent, too:
-some five minutes, or ten seconds, for in Slack an incident may come after it."""
+IN_ORDER_IN_SLACK = 1
+"""So often what Slack does not answer is tried before what comes after it in the same channel is sent, too: ten
+seconds, for an incident may come after it. To a target it is outbox.IN_ORDER."""
 AT_ONCE = 4
 """In so many channels, or targets, something is sent at once: one that answers late is not to delay the others."""
 GIVEN_UP = timedelta(days=1)
@@ -154,7 +154,7 @@ class Sender:
         if what is None:
             return
         try:
-            ts = await self._deliver(due, what)
+            ts, owed = await self._deliver(due, what)
         except BusyError as busy:
             async with self.engine.begin() as conn:
                 if busy.method in outbox.OF_WORKSPACE:
@@ -171,7 +171,7 @@ class Sender:
                     await outbox.give_up(conn, due, f"it was tried for a day: {error}", gone=False)
                 else:
                     await outbox.put_off(conn, due, self.clock() + wait, maybe_there=error.maybe_there)
-                in_order = IN_ORDER if isinstance(what, Letter) else IN_ORDER_IN_SLACK
+                in_order = outbox.IN_ORDER if isinstance(what, Letter) else IN_ORDER_IN_SLACK
                 pause = wait if due.attempts < in_order else outbox.EACH
                 await outbox.rest(conn, due.channel, self.clock() + pause)
             log.warning("a message is not told", message=due.key, why=str(error), again_in=wait.total_seconds())
@@ -183,19 +183,19 @@ class Sender:
                     await outbox.turn_off(conn, due.channel, str(error))
             log.error("a message is not told", message=due.key, why=str(error))  # noqa: TRY400 - it says all
         else:
-            await self._note(due, ts, what)
+            await self._note(due, ts, what, owed)
 
-    async def _deliver(self, due: Due, what: Rendered | Letter) -> str:
+    async def _deliver(self, due: Due, what: Rendered | Letter) -> tuple[str, Letter | None]:
+        """Where it is now, and what of it is still owed."""
         if isinstance(what, Letter):
             if self.targets is None:
                 raise RefusedError("no_target", "this process tells no targets: it has no file of routes")
-            await self.targets.send(due.channel, what)
-            return what.id
+            return what.id, await self.targets.send(due.channel, what)
         if self.slack is None:
             raise RefusedError("no_token", "Slack is not set up: set FORESHOCK_SLACK_TOKEN and FORESHOCK_SLACK_CHANNEL")
         try:
             async with asyncio.timeout(WITHIN):
-                return await self._post(self.slack, due, what.message)
+                return await self._post(self.slack, due, what.message), None
         except TimeoutError:
             raise UnansweredError(f"Slack took longer than {WITHIN:.0f} s", maybe_there=True) from None
 
@@ -208,8 +208,8 @@ class Sender:
             return there
         return await slack.post(due, what)
 
-    async def _note(self, due: Due, ts: str, what: Rendered | Letter) -> None:
-        shows, said = what.shown or Shown("", ""), ""
+    async def _note(self, due: Due, ts: str, what: Rendered | Letter, owed: Letter | None) -> None:
+        shows, said = what.shown or Shown("", ""), msgspec.json.encode(owed).decode() if owed else ""
         if isinstance(what, Rendered) and due.ts is not None and due.shown is not None:
             said = what.news(due.shown)
         elif isinstance(what, Rendered) and due.trying_since is not None:

@@ -21,6 +21,7 @@ from typing import Protocol
 from uuid import uuid4
 
 import msgspec
+from msgspec.structs import replace
 
 from app.core.routes import Routes
 from app.core.targets import Email, Teams, Webhook
@@ -63,8 +64,9 @@ class Answer(Protocol):
     def said(self) -> str: ...
 
 
-Mail = Callable[[EmailMessage, Email, str], Awaitable[None]]
-"""Hands a mail in at a target's server, with its password, once. Raises RefusedError and UnansweredError."""
+Mail = Callable[[EmailMessage, Email, str, Sequence[str]], Awaitable[tuple[str, ...]]]
+"""Hands a mail in at a target's server, with its password, once, for these addresses (none: all of the target's); those
+for which it was not taken, though it was for others. Raises RefusedError and UnansweredError."""
 Post = Callable[[str, bytes, Mapping[str, str]], Awaitable[Answer]]
 """Posts a body with headers to a URL, once. Raises RefusedError for a URL that is not asked, and UnansweredError."""
 
@@ -88,8 +90,11 @@ class Targets:
         body = msgspec.json.encode(document(told)).decode()
         return Letter(f"msg_{uuid4().hex}", now, body, shows, for_people=True)
 
-    async def send(self, name: str, letter: Letter) -> None:
-        """Sends a letter, once. Raises RefusedError, BusyError and UnansweredError."""
+    async def send(self, name: str, letter: Letter) -> Letter | None:
+        """Sends a letter, once; what of it is still owed, where only some of its recipients got it.
+
+        Raises RefusedError, BusyError and UnansweredError.
+        """
         target = self.routes().targets.get(name)
         if target is None:
             raise RefusedError("no_target", f"the file of routes has no target {name} any more: write it there again")
@@ -99,16 +104,21 @@ class Targets:
             url, keys = await asyncio.to_thread(_read_webhook, target)
             answer = await self.post(url, letter.body.encode(), signed(letter, keys, at=self.clock()))
             _understand(answer, self.clock(), WORDS)
-            return
+            return None
         shown = msgspec.json.decode(letter.body, type=Document)
         if isinstance(target, Email):
             password = await asyncio.to_thread(_read, target.password_file) if target.password_file else ""
-            await self.mail(renderings.mail(shown, target, key=letter.id, made_at=letter.made_at), target, password)
-        else:
-            body = renderings.card(shown) if isinstance(target, Teams) else renderings.slack(shown)
-            url = await asyncio.to_thread(_read, target.url_file)
-            answer = await self.post(url, msgspec.json.encode(body), {"Content-Type": "application/json"})
-            _understand(answer, self.clock(), OF_URLS)
+            mail = renderings.mail(shown, target, key=letter.id, made_at=letter.made_at)
+            only = [one for one in letter.only if one in target.to]
+            if letter.only and not only:
+                return None  # who is none of the recipients any more is owed nothing
+            owed = await self.mail(mail, target, password, only)
+            return replace(letter, shown=None, only=owed) if owed else None
+        body = renderings.card(shown) if isinstance(target, Teams) else renderings.slack(shown)
+        url = await asyncio.to_thread(_read, target.url_file)
+        answer = await self.post(url, msgspec.json.encode(body), {"Content-Type": "application/json"})
+        _understand(answer, self.clock(), OF_URLS)
+        return None
 
 
 def signed(letter: Letter, keys: Sequence[bytes], *, at: datetime) -> dict[str, str]:

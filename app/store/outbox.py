@@ -46,6 +46,8 @@ UNRANKED = timedelta(seconds=15)
 """So long the message waits for the first ranking."""
 CLAIM = timedelta(seconds=30)
 """For so long a message is its sender's alone; longer than Slack is waited for."""
+IN_ORDER = 5
+"""So often what a target does not answer is tried before what comes after it is sent, too: some five minutes."""
 EACH = timedelta(seconds=1)
 """Slack takes one message a second in a channel (https://docs.slack.dev/apis/web-api/rate-limits/)."""
 EDIT, LOOK, LOOK_IN_THREAD = "chat.update", "conversations.history", "conversations.replies"
@@ -104,6 +106,7 @@ _DUE = text(r"""
                 SELECT FROM slack_messages e
                 WHERE (e.incident_id = m.incident_id AND e.channel = m.channel OR e.notice_id = m.notice_id)
                     AND e.part BETWEEN 1 AND m.part - 1 AND e.ts IS NULL AND e.error = ''
+                    AND NOT (:to_targets AND e.attempts > :in_order)
             )
     )
     SELECT m.*, p.ts AS thread_ts, due.version, of.method
@@ -150,13 +153,15 @@ class Shown(Struct, frozen=True):
 class Letter(Struct, frozen=True):
     """What a target is sent: made once, so that it is the same however often it is tried. ``id`` is its own,
     ``body`` what is sent, ``shown`` what the target then knows (None of what follows the first one). ``for_people``:
-    the body is a notify.documents.Document, else an event for a program."""
+    the body is a notify.documents.Document, else an event for a program; ``only`` are the addresses that it is still
+    owed to (none: all), where others got it."""
 
     id: str
     made_at: datetime
     body: str
     shown: Shown | None = None
     for_people: bool = False
+    only: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +251,7 @@ async def claim(conn: AsyncConnection, *, to_targets: bool, suspected: bool, now
     """What is to be sent next to Slack, or to a target, which is the caller's for CLAIM; None where nothing is due, or
     it is too soon. In its place nothing else is claimed meanwhile, unless the caller lets it ``rest`` for less."""
     asked = {"to_targets": to_targets, "suspected": suspected, "now": now, "kept": now - KEPT, "ahead": now + AHEAD}
-    asked |= {"edit": EDIT, "look": LOOK, "look_in_thread": LOOK_IN_THREAD}
+    asked |= {"in_order": IN_ORDER, "edit": EDIT, "look": LOOK, "look_in_thread": LOOK_IN_THREAD}
     row = (await conn.execute(_DUE, asked)).one_or_none()
     if row is None:
         return None

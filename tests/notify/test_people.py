@@ -63,8 +63,12 @@ class People:
             return [one.error for one in (await outbox.read_delivery(conn)).failed]
 
 
+def routes_of(target: Target) -> Routes:
+    return Routes((Route(target="ops", tell=(What.CHANGES, What.INCIDENTS)),), {"ops": target})
+
+
 async def telling(room: Room, target: Target) -> People:
-    routes = Routes((Route(target="ops", tell=(What.CHANGES, What.INCIDENTS)),), {"ops": target})
+    routes = routes_of(target)
     targets = Targets(post, mail, REPRESENT, lambda: routes, room.clock)
     told = People(room, replace(room.sender, slack=None, channel="", routes=lambda: routes, targets=targets))
     await told.passes(2)
@@ -253,12 +257,13 @@ class Post:
     recipients: list[list[str]] = field(default_factory=list)
     says: deque[str] = field(default_factory=deque)
     refuses: frozenset[str] = frozenset()
+    why: str = "550 5.1.1 no such user"
 
     async def handle_RCPT(  # noqa: N802 - the library's name and arguments
         self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
     ) -> str:
         if address in self.refuses:
-            return "550 5.1.1 no such user"
+            return self.why
         envelope.rcpt_tos.append(address)
         return "250 OK"
 
@@ -391,8 +396,46 @@ async def test_who_of_several_does_not_get_it_is_named(room: Room, office: Offic
     await room.happens(room.change("web"))
     await told.passes(20)
     (why,) = await told.failed()
-    assert "all but 1 got it; lead@example.com: 550 5.1.1 no such user" in why
+    assert "lead@example.com: 550 5.1.1 no such user" in why
     assert office.post.recipients == [["oncall@example.com"]]
+
+
+@pytest.mark.parametrize("why", ["550 5.1.1 no such user", "452 4.2.2 mailbox full"])
+async def test_who_got_it_is_told_what_comes_after_it_and_nothing_twice(room: Room, office: Office, why: str) -> None:
+    office.post.refuses, office.post.why = frozenset({"lead@example.com"}), why
+    told = await telling(room, office.target)
+    await rolls_out_and_fails(told)
+    await told.passes(400)
+    assert office.post.recipients == [["oncall@example.com"]] * 2
+    assert len(set(office.post.ids)) == 2
+
+
+async def test_who_is_no_recipient_any_more_is_owed_nothing(room: Room, office: Office) -> None:
+    office.post.refuses = frozenset({"lead@example.com"})
+    told = await telling(room, office.target)
+    await room.happens(room.change("web"))
+    await told.passes(20)
+    targets = Targets(
+        post, mail, REPRESENT, lambda: routes_of(remade(office.target, to=("oncall@example.com",))), room.clock
+    )
+    told.sender = replace(told.sender, targets=targets)
+    async with room.database.write.begin() as conn:
+        await outbox.try_again(conn, "", now=room.clock())
+    await told.passes(20)
+    assert await told.failed() == []
+    assert office.post.recipients == [["oncall@example.com"]]
+
+
+async def test_who_takes_it_later_gets_it_alone(room: Room, office: Office) -> None:
+    office.post.refuses, office.post.why = frozenset({"lead@example.com"}), "452 4.2.2 mailbox full"
+    told = await telling(room, office.target)
+    await room.happens(room.change("web"))
+    await told.passes(20)
+    office.post.refuses = frozenset()
+    await told.passes(40)
+    assert office.post.recipients == [["oncall@example.com"], ["lead@example.com"]]
+    assert len(set(office.post.ids)) == 1
+    assert await told.failed() == []
 
 
 @pytest.mark.parametrize(
