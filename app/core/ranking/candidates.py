@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.core.edges.carried import nobody_has, without
+from app.core.edges.heaps import outgrows
 from app.core.edges.mechanism import halts, is_cosmetic, is_inert
 from app.core.edges.ports import missed
 from app.core.edges.reach import Reach, reach
@@ -43,7 +44,8 @@ class Candidate(Struct, frozen=True, gc=False):
     the same edit of other objects, or the other parts of what was installed (same_edit.py).
 
     ``pods`` is how many pods it makes or replaces, ``added`` how many more there are then; ``empties``: that it leaves
-    nothing that answers for a Service, for a person ("" where it does not); ``stops``: nothing of it runs since;
+    nothing that answers for a Service, for a person ("" where it does not); ``outgrows``: that a heap may take more
+    than its container since, likewise; ``stops``: nothing of it runs since;
     ``crowds``: what its new pods crowd, and how many they are ("" for nothing); ``alike`` how many changes of the same
     kind and field there were in the window before it, of ``earlier`` rivals in all, ``routine`` how many of those by
     the same actor on the same object, ``unread`` how many writes of the same object by the same actor were not looked
@@ -72,6 +74,7 @@ class Candidate(Struct, frozen=True, gc=False):
     inert: bool
     cosmetic: bool
     fleeting: bool = False
+    outgrows: str = ""
     undone_at: datetime | None = None
     acts_at: datetime | None = None
     lacking: frozenset[Named] = frozenset()
@@ -168,6 +171,7 @@ def candidates(
                 pods=pods_moved(change, rollout, topology),
                 added=added,
                 empties=empties(change, topology),
+                outgrows=outgrows(change, topology),
                 stops=halts(change) and _stands_still(topology.states.get(change.resource)),
                 crowds=crowds,
                 alike=min(seen[sort] for sort in sorts) - 1,

@@ -69,6 +69,9 @@ LIMITS = 1.0
 """What it weighs that it changes what others may do: 13 culprits, and 0.6 % of the others (3.1)."""
 TIES = 1.1
 """What it weighs that it changes which objects are meant: six culprits, and 0.3 % of the others (3.0)."""
+OUTGROWS = 1.5
+"""What it weighs that a heap may take more than its container, where that is killed for it: as much as a scale to zero,
+which is as plain. Not counted: no harmless change of the laboratory does so."""
 TEMPLATE = 0.8
 """What it weighs that it changes the template of pods in something else than images: three culprits, no other (4.4)."""
 APART = -1.5
@@ -136,11 +139,8 @@ def risk(_case: Case, facts: Facts) -> Evidence | None:
     kind = change.resource.kind
     if reacts := only_reacts_to(change):
         return say("kind of change", -3.0, reacts)
-    if facts.candidate.inert or facts.candidate.cosmetic:
-        what = "Only labels or annotations changed" if facts.candidate.cosmetic else _IDLE.get(kind, "No pod changes")
-        return say("kind of change", -0.7, f"{what}.")
-    if by_schedule(change):
-        return say("kind of change", -0.4, "Its CronJob's schedule made it, with nothing new in it.")
+    if told := _idle(facts) or _outgrown(facts):
+        return say("kind of change", *told)
     if change.verb is Verb.CREATE and kind in ADDED and not facts.candidate.set_off and not _is_of_new(facts):
         return say("kind of change", ADDITION, f"The {kind} is new: what was there before did without it.")
     if kind in WORKLOADS and (told := _of_program(change)):
@@ -156,6 +156,23 @@ def risk(_case: Case, facts: Facts) -> Evidence | None:
     if change.verb is Verb.DELETE and kind not in WORKLOADS and not facts.candidate.fleeting:
         return say("kind of change", 0.6, f"It deletes the {kind}.")
     return _by_field(facts)
+
+
+def _idle(facts: Facts) -> tuple[float, str] | None:
+    """What brings nothing that is new."""
+    if facts.candidate.cosmetic:
+        return -0.7, "Only labels or annotations changed."
+    if facts.candidate.inert:
+        return -0.7, f"{_IDLE.get(facts.candidate.change.resource.kind, 'No pod changes')}."
+    if by_schedule(facts.candidate.change):
+        return -0.4, "Its CronJob's schedule made it, with nothing new in it."
+    return None
+
+
+def _outgrown(facts: Facts) -> tuple[float, str] | None:
+    """What lets a heap grow beyond its container, where containers are killed for that."""
+    killed = any(match.signal.facts.get("reason") == "OOMKilled" for match in facts.matches)
+    return (OUTGROWS, f"{facts.candidate.outgrows}.") if killed and facts.candidate.outgrows else None
 
 
 def _speaks_of_certificates(facts: Facts) -> bool:
