@@ -18,6 +18,7 @@ from app.core.objects.grants import accepts_more, only_allows_more
 from app.core.objects.values import is_for_another, is_major, is_rebuilt
 from app.core.ranking.case import Case, Facts, say
 from app.core.ranking.scoped import is_untied
+from app.core.signals.signal import SignalKind
 
 SYSTEM_NAMESPACES = frozenset({"kube-system", "calico-system", "cilium", "istio-system", "tigera-operator"})
 ADMISSION = frozenset(
@@ -180,11 +181,18 @@ def _speaks_of_certificates(facts: Facts) -> bool:
 
 
 def _is_of_new(facts: Facts) -> bool:
-    """Whether something new can lead there by being there: it takes room, stands beside others behind their Service, or
-    is one of the few things that are complained of."""
-    return ("joins",) in facts.candidate.reach or any(
-        match.via[:1] in ROOM or (match.signal.cause is not None and match.signal.cause.few and match.possible == 1.0)
-        for match in facts.matches
+    """Whether something new can lead there by being there: it takes room, stands beside others behind their Service, is
+    one of the few things that are complained of, or makes by itself the calls that are most of the trouble."""
+    own = (("user",), ("workload",))
+    calls = any(match.signal.kind is SignalKind.LOAD and match.via[:1] in own for match in facts.matches)
+    return (
+        ("joins",) in facts.candidate.reach
+        or (calls and facts.explained >= 0.5)
+        or any(
+            match.via[:1] in ROOM
+            or (match.signal.cause is not None and match.signal.cause.few and match.possible == 1.0)
+            for match in facts.matches
+        )
     )
 
 
