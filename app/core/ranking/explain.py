@@ -50,7 +50,7 @@ from app.core.ranking.candidates import Candidate
 from app.core.ranking.consequences import is_consequence, lacks_room
 from app.core.ranking.latent import began
 from app.core.ranking.nearness import distance, mentioned
-from app.core.signals.blamed import BLAMES
+from app.core.signals.blamed import BLAMES, OVERRUN
 from app.core.signals.growth import agrees
 from app.core.signals.signal import Signal, SignalKind
 
@@ -156,7 +156,8 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
         return itself * worked * _needed(candidate, signal) * agrees(candidate.change, candidate.added, signal)
     if via[:1] == ("named",):
         was_well = candidate.change.verb is Verb.CREATE and _was_well(candidate, signal)
-        return UNLIKELY if was_well else worked * _common(candidate, signal)
+        suffers = SUFFERS if via[1] in signal.facts.get(OVERRUN, "").split(", ") else 1.0
+        return UNLIKELY if was_well else worked * suffers * _common(candidate, signal)
     reason, refused = signal.facts.get("reason", ""), signal.facts.get("refused", "")
     # What was made and was well has nothing in it that differs from when it was well; of an update that says little of
     # what it does for others. What is new may meet later what it was not made for.

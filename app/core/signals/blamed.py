@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from app.core.edges.causes import OUTSIDE
-from app.core.edges.topology import Topology
+from app.core.edges.served import ASKED
+from app.core.edges.topology import Named, Topology
 from app.core.objects.dependencies import hosts
 from app.core.phrases import names
 from app.core.signals.signal import Signal, SignalKind
 
 BLAMES = "blames"
 """The fact that says whom: the names of Services."""
+OVERRUN = "overrun"
+"""The fact that says who of them is asked for far more than before."""
 
 
 _ANSWERS = re.compile(
@@ -32,10 +36,13 @@ https://kafka.apache.org/protocol#protocol_error_codes )."""
 def with_blamed(signals: Iterable[Signal], top: Topology) -> list[Signal]:
     """The signals, those of one workload with the Services, not its own, that its messages say not to answer, or to
     answer that they cannot."""
-    return [_told(one, top) for one in signals]
+    signals = list(signals)
+    asked = [entity[1:] for one in signals if ASKED in one.facts for entity in one.about if entity[0] == "workload"]
+    overrun = {service for home in asked for service in top.fronts.get((home[0], home[1]), ())}
+    return [_told(one, top, overrun) for one in signals]
 
 
-def _told(signal: Signal, top: Topology) -> Signal:
+def _told(signal: Signal, top: Topology, overrun: AbstractSet[Named]) -> Signal:
     homes = [(entity[1], entity[2]) for entity in signal.about if entity[0] == "workload"]
     if signal.kind is not SignalKind.SYMPTOM or len(homes) != 1:
         return signal
@@ -48,4 +55,9 @@ def _told(signal: Signal, top: Topology) -> Signal:
     named = (named or (called if answers else set())) - top.fronts.get(homes[0], set())
     if not named:
         return signal
-    return replace(signal, facts=signal.facts | {BLAMES: ", ".join(sorted(name for _, name in named))})
+    facts = {BLAMES: named, OVERRUN: named & overrun}
+    return replace(signal, facts=signal.facts | {key: _names(some) for key, some in facts.items() if some})
+
+
+def _names(services: AbstractSet[Named]) -> str:
+    return ", ".join(sorted(name for _, name in services))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from app.core.edges.causes import OUTSIDE, THEIRS
 from app.core.edges.indexing import topology
+from app.core.edges.served import ASKED, SLOW
 from app.core.model import Json, ObjectState
-from app.core.signals.blamed import BLAMES, with_blamed
+from app.core.ranking.candidates import candidates
+from app.core.ranking.explain import SUFFERS, explain
+from app.core.signals.blamed import BLAMES, OVERRUN, with_blamed
 from app.core.signals.complaints import symptom_signals
 from app.core.signals.outside import with_outside
 from app.core.signals.signal import Signal
@@ -170,3 +175,27 @@ def believed(key: str, old: str, new: str) -> float:
 
 def test_a_plain_word_says_nothing_of_whom_to_call() -> None:
     assert believed("LOG_FORMAT", "plain", "json") < 0.5 * believed("GATE", "gate-1.example", "gate-2.example")
+
+
+@pytest.mark.parametrize(("facts", "overrun"), [({ASKED: "8.6"}, "ledger"), ({}, "")])
+def test_who_is_blamed_may_be_asked_for_far_more(facts: dict[str, str], overrun: str) -> None:
+    ledger = a_workload(a_resource("Deployment", "ledger", "pay"), labels={"app": "ledger"})
+    complaint = signal("dial ledger.pay:80: connection refused")
+    slow = replace(
+        complaint, about={("workload", "pay", "ledger"): 1.0}, facts={"reason": SLOW, **facts}, text="is slow"
+    )
+    found, _ = with_blamed([complaint, slow], topology([*company(), ledger]))
+    assert found.facts.get(OVERRUN, "") == overrun
+
+
+def test_what_others_say_of_who_is_asked_too_much_is_less_about_its_own_release() -> None:
+    ledger = a_resource("Deployment", "ledger", "pay")
+    release = a_change(ledger, at=after(-10))
+    complaint = signal("dial ledger.pay:80: connection refused")
+    (found,) = candidates([release], [], [], topology=topology([*company(), a_workload(ledger)]), until=after(60))
+    plain = explain(found, complaint, churn_share=0.0)
+    overrun = explain(found, replace(complaint, facts=complaint.facts | {OVERRUN: "ledger"}), churn_share=0.0)
+    assert plain is not None
+    assert plain.via == ("named", "ledger")
+    assert overrun is not None
+    assert overrun.score == pytest.approx(SUFFERS * plain.score)
