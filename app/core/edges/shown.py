@@ -67,7 +67,7 @@ def _filled(top: Topology, secrets: AbstractSet[Resource], add: Add, hops: float
 
 def _secrets(resource: Resource, states: Iterable[State]) -> set[Resource]:
     """The Secrets that a custom resource says to fill."""
-    names = {part(state, "spec", "secretName") or "" for state in states}
+    names = (part(state, "spec", "secretName") for state in states)
     return {Resource(resource.cluster, "", "Secret", resource.namespace, str(name)) for name in names if name}
 
 
