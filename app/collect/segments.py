@@ -123,14 +123,20 @@ def identity_of(folder: Path) -> str:
     path = folder / _IDENTITY
     if path.exists():
         return path.read_text()
-    made, named = folder / f"{_IDENTITY}{INCOMING}", token_hex(16)
+    named = token_hex(16)
+    put(path, named)
+    return named
+
+
+def put(path: Path, text: str) -> None:
+    """Writes a small file, which a kill leaves whole or not at all: beside, and then in its place."""
+    made = path.with_name(f"{path.name}{INCOMING}")
     with made.open("w") as file:
-        file.write(named)
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    made.rename(path)
-    sync_folder(folder)
-    return named
+    made.replace(path)
+    sync_folder(path.parent)
 
 
 def segments_of(folder: Path) -> list[Segment]:

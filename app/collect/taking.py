@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from app.collect import told
-from app.collect.segments import sync_folder
+from app.collect.segments import put
 from app.collect.spool import Incoming, Spool
 from app.collect.threads import in_thread
 from app.failures import Exit, Expected
@@ -133,17 +132,10 @@ class Spools:
 
 
 def _name(folder: Path, cluster: str) -> None:
-    """Says whose spool it is, where nothing says so yet; beside, and then in its place: a kill leaves no half of it."""
+    """Says whose spool it is, where nothing says so yet: a disk that is full is no matter then."""
     path = folder / _CLUSTER
-    if path.exists() and path.read_text() == cluster:
-        return
-    new = path.with_suffix(".new")
-    with new.open("w") as file:
-        file.write(cluster)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
-    sync_folder(folder)
+    if not path.exists() or path.read_text() != cluster:
+        put(path, cluster)
 
 
 def _check_size(size: int) -> None:
