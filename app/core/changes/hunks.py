@@ -16,7 +16,8 @@ LINES = 120
 BESIDE = 2
 """Lines that are the same, shown on each side of one that differs."""
 COMPARED = 4000
-"""Lines of both sides together that are compared with each other; longer ones are shown one after the other."""
+"""Lines of both sides together that are compared with each other, besides what is the same at both ends; more are shown
+one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +67,20 @@ def _hunk(found: FieldDiff) -> Hunk:
 
 
 def _lines(old: list[str], new: list[str]) -> Iterator[Line]:
-    if not old or not new or len(old) + len(new) > COMPARED:
+    if not old or not new:
         yield from _replaced(old, new)
         return
     if old == new:
         yield Line("@", "the same lines: only how they end differs")
+        return
+    # Of a long text most is the same at both ends, and is not to be compared with each other.
+    first = max(0, _same(old, new) - BESIDE)
+    rest = max(0, _same(old[:first:-1], new[:first:-1]) - BESIDE)
+    old, new = old[first : len(old) - rest], new[first : len(new) - rest]
+    yield from _skipped(first)
+    if len(old) + len(new) > COMPARED:
+        yield from _replaced(old, new)
+        yield from _skipped(rest)
         return
     shown_to = 0
     for group in SequenceMatcher(None, old, new).get_grouped_opcodes(BESIDE):
@@ -81,7 +91,12 @@ def _lines(old: list[str], new: list[str]) -> Iterator[Line]:
             else:
                 yield from _replaced(old[start:end], new[new_start:new_end])
         shown_to = group[-1][2]
-    yield from _skipped(len(old) - shown_to)
+    yield from _skipped(len(old) - shown_to + rest)
+
+
+def _same(old: Sequence[str], new: Sequence[str]) -> int:
+    """How many lines are the same before the first that differs."""
+    return sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(old, new, strict=False)))
 
 
 def _replaced(old: Sequence[str], new: Sequence[str]) -> Iterator[Line]:

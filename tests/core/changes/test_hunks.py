@@ -62,7 +62,18 @@ def test_what_is_too_long_is_counted() -> None:
     assert len(found.lines) == LINES
     assert found.left_out > 300
     huge = [str(number) for number in range(COMPARED)]
-    assert _signs(_of(_text(*huge), _text("new", *huge))) == "-" * LINES
+    assert _signs(_of(_text("a", *huge, "b"), _text("c", *huge, "d"))) == "-" * LINES
+
+
+@pytest.mark.parametrize("at", [0, 1, 40_000, 49_999])
+def test_one_line_of_fifty_thousand_is_seen_at_once(at: int) -> None:
+    huge = [f"line {number}" for number in range(50_000)]
+    hunk = _of(_text(*huge), _text(*huge[:at], "other", *huge[at + 1 :]))
+    told = [line.text for line in hunk.lines if line.sign in "-+"]
+    assert told == [f"line {at}", "other"]
+    assert len(hunk.lines) <= 8
+    same = sum(int(line.text.split()[0].replace(",", "")) for line in hunk.lines if line.sign == "@")
+    assert same + _signs(hunk).count(" ") == len(huge) - 1
 
 
 @pytest.mark.parametrize(
