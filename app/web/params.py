@@ -23,6 +23,7 @@ from pydantic import (
 from starlette.convertors import Convertor, register_url_convertor
 
 from app.core.model import Verb
+from app.core.objects.kind_names import called
 from app.core.phrases import iso_duration
 from app.core.screen.told_apart import BY, USUAL
 from app.store.timeline import ChangeFilter
@@ -66,6 +67,10 @@ def _positive(duration: timedelta) -> timedelta:
 def blank(value: object) -> object:
     """An empty field of a form asks for nothing."""
     return None if value == "" else value
+
+
+def _kind(word: str | None) -> str | None:
+    return word and called(word)
 
 
 def or_empty(schema: dict[str, Any]) -> None:
@@ -125,7 +130,7 @@ class ChangesAsked(Window):
     """Which changes: complete in the address, so that it can be shared."""
 
     namespace: Annotated[Text | None, BeforeValidator(blank)] = None
-    kind: Annotated[Text | None, BeforeValidator(blank)] = Field(None, examples=["Deployment"])
+    kind: Annotated[Text | None, BeforeValidator(blank), AfterValidator(_kind)] = Field(None, examples=["Deployment"])
     actor: Annotated[Text | None, BeforeValidator(blank)] = Field(None, examples=["alice@example.com"])
     verb: Annotated[Verb | None, BeforeValidator(blank)] = Field(None, json_schema_extra=or_empty)
     text: Annotated[Text | None, BeforeValidator(blank)] = Field(

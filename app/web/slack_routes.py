@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.changes.told import is_told, never_told
 from app.core.model import Change, Resource
-from app.core.objects import kinds
+from app.core.objects.kind_names import built_in
 from app.core.routes import Labels, Route, Routes, incident_places, wanted_by, why_no_incident, why_not
 from app.store import notices, timeline
 from app.store.labels import labels_of
@@ -112,10 +112,9 @@ async def _change(conn: AsyncConnection, named: str) -> Change:
 
 
 def _resource(asked: WhereAsked) -> Resource:
-    """Of the API group that has such a kind, for the kind alone is asked: in any case, or the plural, as of routes."""
+    """Of the API group that has such a kind, for the kind alone is asked, by any of its names."""
     kind = asked.kind or "Deployment"
-    named = kind.lower()
-    known = next((info for info in kinds.BUILT_IN.values() if named in (info.kind.lower(), info.plural)), None)
+    known = next(iter(built_in(kind, None)), None)
     namespace = None if known and not known.namespaced else asked.namespace
     group, spelled = (known.api_group, known.kind) if known else ("", kind)
     return Resource(asked.cluster or "", group, spelled, namespace, asked.name or "")

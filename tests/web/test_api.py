@@ -125,6 +125,8 @@ async def test_cursors_give_every_change_once_and_in_order(site: Site, limit: in
     [
         ({"kind": "ConfigMap"}, lambda c: c.resource.kind == "ConfigMap"),
         ({"kind": "networkpolicy"}, lambda c: c.resource.kind == "NetworkPolicy"),
+        ({"kind": "netpol"}, lambda c: c.resource.kind == "NetworkPolicy"),
+        ({"kind": "configmaps"}, lambda c: c.resource.kind == "ConfigMap"),
         ({"namespace": "identity"}, lambda c: c.resource.namespace == "identity"),
         ({"actor": "alice@shop.example"}, lambda c: c.actor.name == "alice@shop.example"),
         ({"verb": "delete"}, lambda c: c.verb == "delete"),

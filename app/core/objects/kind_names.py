@@ -50,6 +50,12 @@ def built_in(word: str, group: str | None) -> list[KindInfo]:
     ]
 
 
+def called(word: str) -> str:
+    """The kind of Kubernetes' own that a word means; the word itself where it means none, for it may be a custom one."""
+    found = {row.kind for row in built_in(word, None)}
+    return found.pop() if len(found) == 1 else word
+
+
 def custom(word: str, definitions: Iterable[Object]) -> Iterator[KindInfo]:
     """The custom kinds that ``word`` may mean, by their CustomResourceDefinitions."""
     low = word.lower()
