@@ -294,9 +294,10 @@ async def mute(conn: AsyncConnection, what: Mute, *, now: datetime) -> None:
 
 async def unmute(conn: AsyncConnection, what: Mute, *, now: datetime) -> int:
     """Ends what is muted in a channel: one object, or all that is of its cluster and in its namespace. How many that
-    were; ``what`` says by whom, its ``until`` counts for nothing."""
+    were, without those that were over; ``what`` says by whom, its ``until`` counts for nothing."""
     own = [muted.c[name] == value for name, value in _key(what).items() if value or what.name]
-    ended = (await conn.execute(delete(muted).where(*own))).rowcount
+    gone = await conn.execute(delete(muted).where(*own).returning(muted.c.until))
+    ended = len([until for until in gone.scalars() if until > now])
     if ended:
         await audit.note(conn, Action.UNMUTED, _named(what), by=what.said_by, now=now)
     return ended

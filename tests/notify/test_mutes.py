@@ -127,6 +127,13 @@ async def test_a_name_that_is_in_no_namespace_mutes_no_other(site: Site) -> None
     assert await muted(site) == [other]
 
 
+async def test_what_was_muted_and_is_over_is_not_ended_once_more(site: Site) -> None:
+    over = Mute(TEAMS, "", "payments", "", NOW - timedelta(minutes=1), "alice in Slack")
+    async with site.database.write.begin() as conn:
+        await notices.mute(conn, over, now=NOW - timedelta(hours=1))
+    assert "Nothing was muted" in (await said(site, "unmute payments"))["text"]
+
+
 REACTED: dict[str, Any] = {
     "type": "reaction_added",
     "reaction": "no_bell",
