@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app.store import arrivals, audit, call_edges, notices
 from app.store.codes import codes_of
 from app.store.partitions import SPAN
 
+PATIENCE = timedelta(minutes=1)
+"""For so long it is waited for who reads a log."""
 _NAME = re.compile(r"(?P<table>[a-z_]+)_(?P<day>\d{8})")
 _PARTITIONS = text(
     "SELECT c.relname, c.relispartition, coalesce(i.inhdetachpending, false) FROM pg_class c"
@@ -82,20 +85,28 @@ async def drop_expired(engine: AsyncEngine, age_of: Mapping[str, timedelta], *, 
     """Drops the partitions whose last moment is older than their log's age; returns their names.
 
     What an earlier run left half done (killed, or out of patience behind a long reader) is finished first. Raises
-    OperationalError when a statement must wait too long: the next run goes on from there.
+    OperationalError, once all else is forgotten, when a log must be waited for too long: the next run goes on from
+    there.
     """
     dropped = []
+    awaited: dict[str, OperationalError] = {}
     async with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as conn:
         # Waiting for old readers stops nobody else; it may still not take for ever.
-        await conn.execute(text("SET statement_timeout = '60s'"))
+        await conn.execute(text(f"SET statement_timeout = {PATIENCE // timedelta(milliseconds=1)}"))
         try:
             for name, attached, detaching in (await conn.execute(_PARTITIONS)).all():
                 end = end_of(name)
                 table = name[: -len("_20260101")]
-                if end is None or end > now - age_of[table]:
+                if end is None or end > now - age_of[table] or table in awaited:
                     continue
-                await _drop(conn, table, name, attached=attached, detaching=detaching)
-                dropped.append(name)
+                try:
+                    await _drop(conn, table, name, attached=attached, detaching=detaching)
+                except OperationalError as error:
+                    if error.connection_invalidated:
+                        raise
+                    awaited[table] = error
+                else:
+                    dropped.append(name)
         finally:
             await conn.execute(text("RESET statement_timeout"))
     async with engine.begin() as conn:
@@ -108,6 +119,8 @@ async def drop_expired(engine: AsyncEngine, age_of: Mapping[str, timedelta], *, 
             for statement in statements:
                 # A span more: a partition goes when its last moment is too old, its first ones stay that long.
                 await conn.execute(text(statement), {"before": now - age_of[log] - SPAN[log]})
+    for first in awaited.values():
+        raise first
     return dropped
 
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 
 from app.core.findings import NONE, Incident, Opinion, Verdict
 from app.core.model import Batch
@@ -107,6 +108,29 @@ async def test_a_writer_is_not_kept_waiting_behind_a_long_reader(database: Datab
             await writer.execute(text("INSERT INTO gaps VALUES (1, :at, 'Pod', :at, 'the watch was cut')"), {"at": NOW})
         await reader.rollback()
     assert "gaps_20251124" in await sweep
+
+
+async def test_behind_a_long_reader_of_one_log_all_else_is_forgotten(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "PATIENCE", timedelta(milliseconds=300))
+    for table in ("changes", "requests"):
+        await make(database, table, NOW - 100 * DAY)
+    async with database.write.begin() as conn:
+        await conn.execute(
+            text("INSERT INTO quarantine VALUES (1, :at, 'audit.jsonl', 1, 1, 'not JSON', '{')"), {"at": NOW - 90 * DAY}
+        )
+    async with database.read.execution_options(isolation_level="REPEATABLE READ").connect() as reader:
+        await reader.execute(text("SELECT count(*) FROM changes"))
+        with pytest.raises(OperationalError, match="statement timeout"):
+            await retention.drop_expired(database.write, AGES, now=NOW)
+        left = await partitions_of(database)
+        await reader.rollback()
+    assert [name for name in left if name.startswith("requests_")] == []
+    assert [name for name in left if name.startswith("changes_")] != []
+    async with database.read.connect() as conn:
+        assert (await conn.execute(text("SELECT count(*) FROM quarantine"))).scalar_one() == 0
+    assert any(name.startswith("changes_") for name in await retention.drop_expired(database.write, AGES, now=NOW))
 
 
 async def test_what_lies_beside_the_logs_goes_with_them(database: Database) -> None:
