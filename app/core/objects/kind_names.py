@@ -51,7 +51,7 @@ def built_in(word: str, group: str | None) -> list[KindInfo]:
 
 
 def called(word: str) -> str:
-    """The kind of Kubernetes' own that a word means; the word itself where it means none, for it may be a custom one."""
+    """The kind of Kubernetes' own that a word means; the word itself where it means none: it may be a custom one."""
     found = {row.kind for row in built_in(word, None)}
     return found.pop() if len(found) == 1 else word
 
