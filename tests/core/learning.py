@@ -16,6 +16,7 @@ from app.core.objects.redact import Redactor
 T0 = datetime(2026, 11, 21, 5, 0, tzinfo=UTC)
 KEY = b"a key that only the tests know.."
 ALICE = actor_from_audit({"username": "alice"}, user_agent="kubectl/v1.33.2 (linux/amd64)")
+BOB = actor_from_audit({"username": "bob"}, user_agent="kubectl/v1.33.2 (linux/amd64)")
 HPA = actor_from_audit({"username": "system:serviceaccount:kube-system:horizontal-pod-autoscaler"})
 REPLICASETS = actor_from_audit({"username": "system:serviceaccount:kube-system:replicaset-controller"})
 

@@ -166,6 +166,8 @@ class Tracker:
             return self._gone(sighting, body, entry)
         late = body.version <= entry.version
         if sighting.source == "watch":
+            if sighting.verb is None and body.version > entry.watched_to:
+                entry.watched_from = body.version  # a LIST: what was written since the watch before it, nobody saw
             entry.watched_from = entry.watched_from or body.version
             entry.watched_to = max(entry.watched_to, body.version)
         if late:
@@ -173,7 +175,7 @@ class Tracker:
         if not entry.is_known:
             return self._first(sighting, body)
         if body.hash == entry.raw:
-            self._hush(sighting, body)
+            self._hush(sighting, body, entry)
             entry.version = body.version
             return self._unchanged(sighting)
         if sighting.subresource == "status" and kinds.policy(resource.api_group, resource.kind) is not Policy.STATE:
@@ -213,11 +215,15 @@ class Tracker:
         self._keep(sighting.resource, entry, body, new)
         return Learned(states=(self._object_state(sighting, entry, new),))
 
-    def _hush(self, sighting: Sighting, body: Body) -> None:
+    def _hush(self, sighting: Sighting, body: Body, entry: Entry) -> None:
         """Remember a write that moved the version but changed nothing: a straggler may show that it changed something
-        back (A → B → A, told as A, A, B)."""
-        if sighting.source == "audit" and sighting.subresource == "" and sighting.verb is Verb.UPDATE:
-            put(self._quiet, sighting.resource, made.update(sighting, body, (), old=None, new=None), limit=_QUIET_LIMIT)
+        back (A → B → A, told as A, A, B). So may a LIST, of writes that no watch saw."""
+        if made.is_state(sighting) or sighting.subresource:
+            return
+        if (sighting.source, sighting.verb) in (("audit", Verb.UPDATE), ("watch", None)):
+            since = self._sight.since(sighting.resource, entry) if sighting.verb is None else None
+            quiet = structs.replace(made.update(sighting, body, (), old=None, new=None), since=since)
+            put(self._quiet, sighting.resource, quiet, limit=_QUIET_LIMIT)
 
     def _unchanged(self, sighting: Sighting) -> Learned:
         return Learned(no_op=True) if sighting.source == "audit" and sighting.subresource == "" else NOTHING
@@ -229,7 +235,7 @@ class Tracker:
         began_deleting = body.deleting and not entry.deleting
         entry.version, entry.raw, entry.generation, entry.doubted = body.version, body.hash, body.generation, 0.0
         if not found and not began_deleting:
-            self._hush(sighting, body)
+            self._hush(sighting, body, entry)
             return self._unchanged(sighting)
         entry.before, entry.changed = before, body.version
         self._keep(sighting.resource, entry, body, new)
@@ -308,6 +314,9 @@ class Tracker:
     def _told_before(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
         """A write without effect; or, of an object that the store knew, a write that an earlier run was told of."""
         same = self._unchanged(sighting)
+        quiet = self._quiet.get(sighting.resource)
+        if quiet is not None and quiet.resource_version == str(body.version):
+            self._hush(sighting, body, entry)  # the audit log knows who wrote what a LIST showed, and when
         if not entry.recalled or sighting.source != "audit":
             return same
         return structs.replace(same, improvements=(made.update(sighting, body, (), old=None, new=None),))
@@ -317,6 +326,8 @@ class Tracker:
         state, current = self._state(sighting.resource, body), self._memory.state(entry)
         rest = diff(state, current)
         quiet = self._quiet.pop(sighting.resource, None)
+        if quiet is not None and int(quiet.resource_version) < body.version:
+            quiet = None
         if body.version >= entry.changed and (not rest or quiet is None):
             return self._told_before(sighting, body, entry)
         later = self._recent.by_key(made.key_of(sighting.resource, entry.uid, str(entry.changed)))
@@ -333,6 +344,8 @@ class Tracker:
             return self._unchanged(sighting)
         words = summaries.summary(later.resource, later.verb, rest, old=state, new=current)
         corrected = structs.replace(later, diffs=rest, summary=words)
+        if later.since is not None:
+            corrected = unseen(corrected, later.since)
         if later is quiet:
             self._recent.add(corrected)
             entry.changed = int(later.resource_version)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from msgspec import structs
 
 from app.core.changes.sightings import Sighting
 from app.core.model import ActorSource, Change, Object, Verb
-from tests.core.learning import ALICE, a_deployment, an_object, at, audited, changes, learn, managed, seen, told
+from tests.core.learning import ALICE, BOB, a_deployment, an_object, at, audited, changes, learn, managed, seen, told
 
 
 def listed(obj: Any, seconds: float) -> Sighting:
@@ -146,3 +147,28 @@ def test_a_status_written_without_a_subresource_does_not_make_its_writer_the_rem
     )
     (change,) = changes(learned)
     assert (change.summary, change.actor.name) == ("b of Widget w removed (was 2)", "")
+
+
+def test_writes_that_no_watch_saw_are_told_by_the_audit_log_when_it_comes_later() -> None:
+    """The watch was away; the LIST shows what the last of them made, and the audit log says what each did."""
+    first, last = a_deployment(version=7, image="r/web:v2"), a_deployment(version=9, image="r/web:v3")
+    listed_anew = listed(a_deployment(version=5), 0), seen(a_deployment(version=6), 1), listed(last, 60)
+    found = changes(learn(*listed_anew, audited(last, 30, actor=BOB), audited(first, 20)))
+    assert sorted((change.actor.name, change.summary) for change in found) == [
+        ("alice", "image of web: v1 → v2"),
+        ("bob", "image of web: v2 → v3 (between 05:00:01 and 05:01:00)"),
+    ]
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_so_is_what_was_taken_back_meanwhile(in_order: bool) -> None:
+    """The LIST shows nothing new: there and back, and nobody saw it."""
+    first, last = a_deployment(version=7, image="r/web:v2"), a_deployment(version=9)
+    there, back = audited(first, 20), audited(last, 30, actor=BOB)
+    listed_anew = listed(a_deployment(version=5), 0), listed(last, 60)
+    found = changes(learn(*listed_anew, *((there, back) if in_order else (back, there))))
+    when = " (between 05:00:00 and 05:01:00)" if in_order else ""
+    assert sorted((change.actor.name, change.summary) for change in found) == [
+        ("alice", "image of web: v1 → v2"),
+        ("bob", f"image of web: v2 → v1{when}"),
+    ]
