@@ -13,11 +13,11 @@ from functools import partial
 
 from msgspec import structs
 
-from app.core.bounded import put
-from app.core.changes import made, summaries
+from app.core.changes import guesses, made, summaries
 from app.core.changes.derived import Derivation
 from app.core.changes.life import Life
 from app.core.changes.patches import applied, patch_diffs, scaled
+from app.core.changes.quiet import Quiet
 from app.core.changes.recent import Recent
 from app.core.changes.requests import Requests
 from app.core.changes.sight import Sight, moved_on, note, unseen
@@ -47,7 +47,6 @@ from app.core.objects.redact import Redactor
 Lookup = Callable[[Resource, str], ObjectState | None]
 _DOUBT_SECONDS = 10.0
 """How long a write may be told after a status write that followed it."""
-_QUIET_LIMIT = 2_000
 _UNMEASURED = 1 << 20
 """The size of a state whose JSON was not seen: large, so that it is packed and weighed."""
 _OWN = ("", "scale", "status")
@@ -79,7 +78,7 @@ class Tracker:
         self._life = Life(self._recent, self._derived.workload_of, redactor)
         self._kinds = own_kinds or kinds.Kinds()
         self._sight = Sight()
-        self._quiet: dict[Resource, Change] = {}
+        self._quiet = Quiet()
         self.wanted = set[str]()
         """The uids of objects that are to be told as a whole; who sees to it forgets them."""
 
@@ -216,26 +215,21 @@ class Tracker:
         return Learned(states=(self._object_state(sighting, entry, new),))
 
     def _hush(self, sighting: Sighting, body: Body, entry: Entry) -> None:
-        """Remember a write that moved the version but changed nothing: a straggler may show that it changed something
-        back (A → B → A, told as A, A, B). So may a LIST, of writes that no watch saw."""
-        if made.is_state(sighting) or sighting.subresource:
-            return
-        if (sighting.source, sighting.verb) in (("audit", Verb.UPDATE), ("watch", None)):
-            since = self._sight.since(sighting.resource, entry) if sighting.verb is None else None
-            quiet = structs.replace(made.update(sighting, body, (), old=None, new=None), since=since)
-            put(self._quiet, sighting.resource, quiet, limit=_QUIET_LIMIT)
+        self._quiet.note(sighting, body, partial(self._sight.since, sighting.resource, entry))
 
     def _unchanged(self, sighting: Sighting) -> Learned:
         return Learned(no_op=True) if sighting.source == "audit" and sighting.subresource == "" else NOTHING
 
     def _compared(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
         old, new = self._memory.state(entry), self._state(sighting.resource, body)
-        before, guessed = entry.version, entry.guessed
-        found = unordered(diff(old, new)) if guessed else diff(old, new)
+        before, was_guessed = entry.version, entry.guessed
+        found, asked = guesses.found_out(entry, old, new, source=sighting.source)
         began_deleting = body.deleting and not entry.deleting
         entry.version, entry.raw, entry.generation, entry.doubted = body.version, body.hash, body.generation, 0.0
         if not found and not began_deleting:
             self._hush(sighting, body, entry)
+            if was_guessed:
+                self._keep(sighting.resource, entry, body, new)
             return self._unchanged(sighting)
         entry.before, entry.changed = before, body.version
         self._keep(sighting.resource, entry, body, new)
@@ -246,9 +240,11 @@ class Tracker:
             entry.deleting = True
             gone = made.whole(sighting, Verb.DELETE, old, body=body)
             return Learned(self._telling.new(sighting, gone, body, old), states)
-        if not found or (sighting.verb is None and sighting.source == "watch" and guessed):
+        if not found or (sighting.verb is None and sighting.source == "watch" and was_guessed):
             return Learned(states=states)
         change = made.update(sighting, body, found, old=old, new=new)
+        if asked and (known := self._recent.by_key(asked)):
+            return Learned(self._telling.again(known, sighting, richer=change).changes, states)
         if sighting.verb is None:
             change = unseen(change, self._sight.since(sighting.resource, entry))
         return Learned(self._telling.new(sighting, change, body, new), states)
@@ -314,9 +310,7 @@ class Tracker:
     def _told_before(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
         """A write without effect; or, of an object that the store knew, a write that an earlier run was told of."""
         same = self._unchanged(sighting)
-        quiet = self._quiet.get(sighting.resource)
-        if quiet is not None and quiet.resource_version == str(body.version):
-            self._hush(sighting, body, entry)  # the audit log knows who wrote what a LIST showed, and when
+        self._quiet.told_again(sighting, body)
         if not entry.recalled or sighting.source != "audit":
             return same
         return structs.replace(same, improvements=(made.update(sighting, body, (), old=None, new=None),))
@@ -325,9 +319,7 @@ class Tracker:
         """Two writes were told in the wrong order: the later one's diff holds both, and is now told apart."""
         state, current = self._state(sighting.resource, body), self._memory.state(entry)
         rest = diff(state, current)
-        quiet = self._quiet.pop(sighting.resource, None)
-        if quiet is not None and int(quiet.resource_version) < body.version:
-            quiet = None
+        quiet = self._quiet.take(sighting.resource, after=body.version)
         if body.version >= entry.changed and (not rest or quiet is None):
             return self._told_before(sighting, body, entry)
         later = self._recent.by_key(made.key_of(sighting.resource, entry.uid, str(entry.changed)))
@@ -400,7 +392,8 @@ class Tracker:
         change = structs.replace(base, diffs=found, diff_source=source)
         change = structs.replace(change, summary=summaries.summary(resource, change.verb, found, old=old, new=new))
         if entry is not None and new is not None and (not version or version >= entry.version) and not entry.deleted:
-            entry.version, entry.raw, entry.guessed = version or entry.version, 0, True
+            entry.version, entry.raw = version or entry.version, 0
+            guesses.guessed(entry, change)
             self._memory.store(entry, new, size=_UNMEASURED)
             self._memory.put(resource, entry)
             states = (self._object_state(sighting, entry, new),)
@@ -480,7 +473,7 @@ class Tracker:
         return entry
 
     def _keep(self, resource: Resource, entry: Entry, body: Body, state: Object) -> None:
-        entry.owner, entry.guessed = body.owner(resource), False
+        entry.owner, entry.guessed, entry.guesses = body.owner(resource), False, ()
         self._memory.store(entry, state, size=body.size)
         self._memory.put(resource, entry)
         self._derived.learn(resource, state)

@@ -8,7 +8,7 @@ from datetime import datetime
 import msgspec
 
 from app.core.bounded import first_of
-from app.core.model import Object, Resource
+from app.core.model import FieldDiff, Object, Resource
 from app.core.objects.packed import Packing
 
 _ENTRY_BYTES = 700
@@ -28,7 +28,8 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     packed in ``blob``; neither while only the existence is known. ``recalled``: it came from the store, so writes of
     it may be told that are stored already. ``changed`` is the version that last changed the desired state,
     ``before`` the one before it; a watch saw every version from ``watched_from`` to ``watched_to``; ``doubted`` is
-    when a status write first showed another state. ``weight`` is about the bytes of a fresh state, ``size`` of it
+    when a status write first showed another state; where the state is ``guessed``, ``guesses`` are what requests made
+    it so, by the keys of their changes. ``weight`` is about the bytes of a fresh state, ``size`` of it
     all while it is counted.
     """
 
@@ -49,6 +50,7 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     doubted: float = 0.0
     seen: datetime | None = None
     guessed: bool = False
+    guesses: tuple[tuple[int, tuple[FieldDiff, ...]], ...] = ()
     wrote: str = ""
     weight: int = 0
     size: int = 0

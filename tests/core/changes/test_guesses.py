@@ -1,0 +1,73 @@
+"""What a request was thought to make of an object is held against what a watch shows of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.core.model import Change, DiffSource, FieldDiff
+from tests.core.learning import ALICE, BOB, a_deployment, at, audited, changes, learn, listed, seen, told
+
+BEFORE = listed(a_deployment(version=5))
+SCALED = told("Deployment", "web", 1, patch={"spec": {"replicas": 7}}, group="apps")
+PAUSED = told("Deployment", "web", 1.1, patch={"spec": {"paused": True}}, group="apps", actor=BOB)
+
+
+def paused(version: int) -> Any:
+    shown = a_deployment(version=version, replicas=7)
+    shown["spec"]["paused"] = True
+    return shown
+
+
+def by_whom(found: list[Change]) -> list[tuple[str, str]]:
+    return [(change.actor.name, change.summary) for change in found]
+
+
+def test_what_admission_adds_to_a_request_does_not_stand_in_its_place() -> None:
+    shown = a_deployment(version=6, replicas=7, meta={"annotations": {"x/injected": "yes"}})
+    [change] = changes(learn(BEFORE, SCALED, seen(shown, 1.2)))
+    assert FieldDiff(("spec", "replicas"), "replace", 2, 7) in change.diffs
+    assert len(change.diffs) == 2
+    assert (change.actor, change.diff_source) == (ALICE, DiffSource.STATES)
+    assert change.sources == {"audit", "watch"}
+
+
+def test_two_requests_told_before_a_watch_shows_them_keep_their_writers() -> None:
+    shown = seen(a_deployment(version=6, replicas=7), 1.2), seen(paused(7), 1.3)
+    found = changes(learn(BEFORE, SCALED, PAUSED, *shown))
+    assert by_whom(found) == [("alice", "replicas of web: 2 → 7"), ("bob", "web paused")]
+    assert [change.resource_version for change in found] == ["6", "7"]
+
+
+@pytest.mark.parametrize("late", [0.2, 60])
+def test_a_request_that_a_watch_has_shown_is_not_taken_for_the_next_write(late: float) -> None:
+    """However late it shows it: another's write of which the audit log tells later is another change."""
+    shown = seen(a_deployment(version=6, replicas=7), 1 + late), seen(paused(7), 1.5 + late)
+    found = changes(learn(BEFORE, SCALED, *shown))
+    assert by_whom(found) == [("alice", "replicas of web: 2 → 7"), ("", "web paused")]
+
+
+def test_what_lists_show_after_a_request_was_done_is_news() -> None:
+    done = seen(a_deployment(version=6, replicas=7), 1.2)
+    found = changes(learn(BEFORE, SCALED, done, seen(a_deployment(version=9), 60, verb=None)))
+    assert by_whom(found) == [
+        ("alice", "replicas of web: 2 → 7"),
+        ("", "replicas of web: 7 → 2 (between 05:00:01 and 05:01:00)"),
+    ]
+
+
+def test_a_whole_object_of_the_audit_log_tells_its_own_write_alone() -> None:
+    found = changes(learn(BEFORE, SCALED, audited(paused(7), 2, actor=BOB)))
+    assert by_whom(found) == [("alice", "replicas of web: 2 → 7"), ("bob", "web paused")]
+    assert found[1].at == at(2)
+
+
+def test_more_requests_than_are_remembered_are_told_all_the_same() -> None:
+    many = [
+        told("Deployment", "web", 1 + n, patch={"spec": {"replicas": 10 + n}}, group="apps", actor=BOB)
+        for n in range(9)
+    ]
+    found = changes(learn(BEFORE, *many, seen(a_deployment(version=30, replicas=18), 40)))
+    assert [change.summary for change in found][-1] == "replicas of web: 17 → 18"
+    assert len(found) == 9
