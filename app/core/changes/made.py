@@ -58,6 +58,17 @@ def gone(sighting: Sighting, uid: str) -> ObjectState:
     return ObjectState(sighting.resource, uid, "", sighting.at, None, deleted_at=sighting.at)
 
 
+def lingers(sighting: Sighting, body: Body | None, *, is_watched: bool) -> bool:
+    """Whether an object may be there still after the audit log told that it was deleted: for its finalizers, or its
+    grace period. An API server answers with the object then, and mostly with no more than its uid where it is gone;
+    where neither was recorded, a watch tells of the end."""
+    if sighting.source != "audit":
+        return False
+    if body is not None:
+        return body.deleting and body.finalizers
+    return is_watched and not sighting.uid
+
+
 def update(
     sighting: Sighting, body: Body, found: tuple[FieldDiff, ...], *, old: Object | None, new: Object | None
 ) -> Change:

@@ -161,6 +161,8 @@ class Tracker:
         entry = self._known(resource, body.uid)
         if entry is None or (entry.uid and body.uid and entry.uid != body.uid and body.version > entry.version):
             return self._first(sighting, body)
+        if entry.deleted and not entry.uid and sighting.source != "audit":  # another that took the name
+            return self._first(sighting, body)
         if entry.deleted or (entry.uid and body.uid and entry.uid != body.uid):
             return self._gone(sighting, body, entry)
         late = body.version <= entry.version
@@ -414,7 +416,7 @@ class Tracker:
         entry = self._known(resource, body.uid if body else sighting.uid)
         uid = (body.uid if body else "") or sighting.uid or (entry.uid if entry else "")
         known = self._recent.by_key(made.deletion_key(sighting, uid))
-        lingers = sighting.source == "audit" and body is not None and body.deleting and body.finalizers
+        lingers = made.lingers(sighting, body, is_watched=entry is not None and entry.watched_to > 0)
         old = self._memory.state(entry) if entry and entry.uid in ("", uid) else None
         if old is None and body is not None:
             old = self._state(resource, body)

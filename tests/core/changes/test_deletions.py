@@ -139,3 +139,31 @@ def test_what_an_earlier_run_knew_to_be_gone_had_a_life_all_the_same() -> None:
     tracker = Tracker("c", Redactor(KEY), lambda _resource, _uid: known)
     found = changes([tracker.observe(one) for one in life()[:3]])
     assert kinds_of(found) == WHOLE - Counter({(Verb.DELETE, "8"): 1})
+
+
+@pytest.mark.parametrize("watch_first", [True, False])
+def test_what_waits_for_finalizers_is_there_until_a_watch_tells_its_end(watch_first: bool) -> None:
+    """Of a deletion of which the audit log tells no more than that it was asked for."""
+
+    def version(number: int, value: str, **meta: Any) -> Any:
+        return an_object("ConfigMap", "a", version=number, meta={"finalizers": ["x.io/y"], **meta}, data={"k": value})
+
+    stamp = {"deletionTimestamp": "2026-11-21T05:00:01Z"}
+    asked, going = told("ConfigMap", "a", 1, verb=Verb.DELETE), seen(version(6, "1", **stamp), 1.2)
+    edited, gone = seen(version(7, "2", **stamp), 30), seen(version(8, "2", **stamp), 60, verb=Verb.DELETE)
+    pair = (going, asked) if watch_first else (asked, going)
+    learned = learn(seen(version(5, "1"), 0, verb=None), *pair, edited, gone)
+    found = changes(learned)
+    assert [one.summary for one in found] == ["ConfigMap a deleted", "k of ConfigMap a: 1 → 2"]
+    assert found[0].actor == ALICE
+    ends = [one.deleted_at for each in learned for one in each.states if one.deleted_at]
+    assert ends == [at(60)]
+
+
+def test_another_that_took_the_name_of_one_known_by_its_name_alone_is_followed() -> None:
+    """The audit log told of the one that it was deleted, and no more; a watch that began later shows the other."""
+    gone = told("ConfigMap", "a", 1, verb=Verb.DELETE)
+    other, edited = (an_object("ConfigMap", "a", version=8 + n, data={"k": str(n)}) for n in (0, 1))
+    learned = learn(gone, seen(other, 20, verb=None), seen(edited, 30))
+    assert [one.summary for one in changes(learned)] == ["ConfigMap a deleted", "k of ConfigMap a: 0 → 1"]
+    assert [one.uid for one in learned[1].states] == ["uid-a"]
