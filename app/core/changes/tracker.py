@@ -334,8 +334,11 @@ class Tracker:
             change = self._requests.as_diff(sighting, body, new=state)
             return Learned(self._telling.new(sighting, change, body, None)) if change else NOTHING
         found = unordered(diff(before, state))
-        if not found or not rest:
+        if not found:
             return self._unchanged(sighting)
+        if not rest:  # what came after it changed nothing: what a LIST showed then was this write
+            told = made.update(sighting, body, found, old=before, new=state)
+            return self._telling.again(later, sighting, richer=told)
         words = summaries.summary(later.resource, later.verb, rest, old=state, new=current)
         corrected = structs.replace(later, diffs=rest, summary=words)
         if later.since is not None:

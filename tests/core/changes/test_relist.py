@@ -172,3 +172,18 @@ def test_so_is_what_was_taken_back_meanwhile(in_order: bool) -> None:
         ("alice", "image of web: v1 → v2"),
         ("bob", f"image of web: v2 → v1{when}"),
     ]
+
+
+def test_a_list_that_shows_a_status_after_the_write_leaves_it_to_its_writer() -> None:
+    """What a LIST shows has the version of the last write, which is mostly a controller's of the status."""
+    first, second = a_deployment(version=7, image="r/web:v2"), a_deployment(version=8, image="r/web:v3")
+    shown = listed(a_deployment(version=11, image="r/web:v3"), 60)
+    found = changes(learn(listed(a_deployment(version=5), 0), shown, audited(second, 30, actor=BOB)))
+    assert [(one.actor.name, one.resource_version, one.sources) for one in found] == [("bob", "11", {"audit", "watch"})]
+    found = changes(
+        learn(listed(a_deployment(version=5), 0), shown, audited(first, 20), audited(second, 30, actor=BOB))
+    )
+    assert sorted((one.actor.name, one.summary) for one in found) == [
+        ("alice", "image of web: v1 → v2"),
+        ("bob", "image of web: v2 → v3 (between 05:00:00 and 05:01:00)"),
+    ]
