@@ -15,6 +15,7 @@ from msgspec import structs
 
 from app.core.changes import guesses, made, summaries
 from app.core.changes.derived import Derivation
+from app.core.changes.lateness import TICK
 from app.core.changes.life import Life
 from app.core.changes.patches import applied, patch_diffs, scaled
 from app.core.changes.quiet import Quiet
@@ -238,18 +239,21 @@ class Tracker:
         states = (self._object_state(sighting, entry, new),)
         if kinds.policy(sighting.resource.api_group, sighting.resource.kind) is Policy.STATE:
             return Learned(states=states)
-        if began_deleting and sighting.source == "watch":
+        goes = began_deleting and sighting.source == "watch"
+        told: tuple[Change, ...] = ()
+        if found and not (sighting.verb is None and sighting.source == "watch" and was_guessed):
+            edit = structs.replace(sighting, at=sighting.at - TICK) if goes else sighting
+            change = made.update(edit, body, found, old=old, new=new)
+            if sighting.verb is None:
+                change = unseen(change, self._sight.since(sighting.resource, entry))
+            if asked and (known := self._recent.by_key(asked)):
+                told = self._telling.again(known, edit, richer=change).changes
+            else:
+                told = self._telling.new(edit, change, body, new)
+        if goes:
             entry.deleting = True
-            gone = made.whole(sighting, Verb.DELETE, old, body=body)
-            return Learned(self._telling.new(sighting, gone, body, old), states)
-        if not found or (sighting.verb is None and sighting.source == "watch" and was_guessed):
-            return Learned(states=states)
-        change = made.update(sighting, body, found, old=old, new=new)
-        if asked and (known := self._recent.by_key(asked)):
-            return Learned(self._telling.again(known, sighting, richer=change).changes, states)
-        if sighting.verb is None:
-            change = unseen(change, self._sight.since(sighting.resource, entry))
-        return Learned(self._telling.new(sighting, change, body, new), states)
+            told += self._telling.new(sighting, made.whole(sighting, Verb.DELETE, new, body=body), body, new)
+        return Learned(told, states)
 
     def _first(self, sighting: Sighting, body: Body) -> Learned:
         """An object, or a life of it, of which nothing is known yet."""

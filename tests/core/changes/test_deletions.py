@@ -167,3 +167,26 @@ def test_another_that_took_the_name_of_one_known_by_its_name_alone_is_followed()
     learned = learn(gone, seen(other, 20, verb=None), seen(edited, 30))
     assert [one.summary for one in changes(learned)] == ["ConfigMap a deleted", "k of ConfigMap a: 0 → 1"]
     assert [one.uid for one in learned[1].states] == ["uid-a"]
+
+
+def an_ending(number: int, value: str, **meta: Any) -> Any:
+    return an_object("ConfigMap", "a", version=number, meta={"finalizers": ["x.io/y"], **meta}, data={"k": value})
+
+
+def test_an_edit_before_a_deletion_that_no_watch_saw_is_told_too() -> None:
+    """The LIST after a break shows both; the object waits for its finalizers."""
+    shown = seen(an_ending(7, "2", deletionTimestamp="2026-11-21T05:00:41Z"), 60, verb=None)
+    edit, gone = changes(learn(seen(an_ending(5, "1"), 0, verb=None), shown))
+    assert edit.summary == "k of ConfigMap a: 1 → 2 (between 05:00:00 and 05:00:59)"
+    assert gone.summary == "ConfigMap a deleted"
+    assert edit.at < gone.at == at(60)
+    state: Any = gone.diffs[0].old
+    assert state["data"] == {"k": "2"}
+
+
+def test_an_edit_of_what_waited_for_its_finalizers_as_an_earlier_run_ended_is_told() -> None:
+    stamp = {"deletionTimestamp": "2026-11-21T05:00:00Z"}
+    (first,) = learn(seen(an_ending(5, "1", **stamp), 0, verb=None))
+    tracker = Tracker("c", Redactor(KEY), lambda _resource, _uid: first.states[0])
+    found = changes([tracker.observe(seen(an_ending(6, "2", **stamp), 60))])
+    assert "k of ConfigMap a: 1 → 2" in [one.summary for one in found]
