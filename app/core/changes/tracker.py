@@ -346,7 +346,7 @@ class Tracker:
         words = summaries.summary(later.resource, later.verb, rest, old=state, new=current)
         corrected = structs.replace(later, diffs=rest, summary=words)
         if later.since is not None:
-            corrected = unseen(corrected, later.since)
+            corrected = unseen(corrected, max(later.since, sighting.at))
         if later is quiet:
             self._recent.add(corrected)
             entry.changed = int(later.resource_version)

@@ -156,7 +156,7 @@ def test_writes_that_no_watch_saw_are_told_by_the_audit_log_when_it_comes_later(
     found = changes(learn(*listed_anew, audited(last, 30, actor=BOB), audited(first, 20)))
     assert sorted((change.actor.name, change.summary) for change in found) == [
         ("alice", "image of web: v1 → v2"),
-        ("bob", "image of web: v2 → v3 (between 05:00:01 and 05:01:00)"),
+        ("bob", "image of web: v2 → v3 (between 05:00:20 and 05:01:00)"),
     ]
 
 
@@ -167,7 +167,7 @@ def test_so_is_what_was_taken_back_meanwhile(in_order: bool) -> None:
     there, back = audited(first, 20), audited(last, 30, actor=BOB)
     listed_anew = listed(a_deployment(version=5), 0), listed(last, 60)
     found = changes(learn(*listed_anew, *((there, back) if in_order else (back, there))))
-    when = " (between 05:00:00 and 05:01:00)" if in_order else ""
+    when = " (between 05:00:20 and 05:01:00)" if in_order else ""
     assert sorted((change.actor.name, change.summary) for change in found) == [
         ("alice", "image of web: v1 → v2"),
         ("bob", f"image of web: v2 → v1{when}"),
@@ -186,5 +186,5 @@ def test_a_list_that_shows_a_status_after_the_write_leaves_it_to_its_writer() ->
     )
     assert sorted((one.actor.name, one.summary) for one in found) == [
         ("alice", "image of web: v1 → v2"),
-        ("bob", "image of web: v2 → v3 (between 05:00:00 and 05:01:00)"),
+        ("bob", "image of web: v2 → v3 (between 05:00:20 and 05:01:00)"),
     ]
