@@ -11,10 +11,10 @@ from app.core.edges.mechanism import only_labels
 from app.core.model import NOBODY, ActorSource, Change, DiffSource, Json, Object, Resource, Verb
 from app.core.objects import kinds
 from app.core.objects.actors import AUTOSCALER, is_controller, service_account
-from app.core.objects.created import helm_release
+from app.core.objects.created import helm_words
 from app.core.objects.gitops import tenders
 from app.core.objects.memory import Memory
-from app.core.objects.owners import is_sync
+from app.core.objects.owners import is_synced
 
 FOLLOWS = timedelta(seconds=120)
 """How long after a change on an owner a controller's edit still counts as its consequence."""
@@ -51,9 +51,9 @@ class Derivation:
         """Whether a write is an object's life rather than somebody's decision: scaling by an HPA, a CronJob's Jobs,
         what a Node tells of itself for the first time, how a revision of a Helm release went: Helm writes that to the
         object that it made for the revision. So is the end of a sync of Argo CD's."""
-        if change.verb is Verb.UPDATE and helm_release(change.resource):
+        if change.verb is Verb.UPDATE and helm_words(change.resource):
             return True
-        if is_sync(change) and all(found.op == "remove" for found in change.diffs):
+        if is_synced(change):
             return True
         if change.resource.kind == "Node" and change.verb is Verb.UPDATE and _is_first_status(change):
             return True

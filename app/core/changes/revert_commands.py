@@ -27,6 +27,7 @@ from app.core.objects.owners import is_sync
 from app.core.objects.redact_rules import TAG
 from app.core.objects.revisions import TEMPLATE
 from app.core.objects.taints import words_back
+from app.core.objects.untyped import part
 
 _ROLLED = frozenset(("apps", kind) for kind in ("Deployment", "StatefulSet", "DaemonSet"))
 _SERVER = " --dry-run=server"
@@ -150,9 +151,7 @@ def _helm(change: Change, known: Known) -> Command:
 def _went_wrong(revision: ObjectState | None) -> bool:
     """Whether Helm says of a revision that it failed, or was never through: a rollback would bring even that
     (https://github.com/helm/helm/blob/main/pkg/release/common/status.go)."""
-    metadata = (revision.state or {}).get("metadata") if revision is not None else None
-    labels = metadata.get("labels") if isinstance(metadata, dict) else None
-    status = labels.get("status") if isinstance(labels, dict) else None
+    status = part(revision.state, "metadata", "labels", "status") if revision is not None else None
     return isinstance(status, str) and (status == "failed" or status.startswith("pending-"))
 
 

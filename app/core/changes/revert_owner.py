@@ -23,6 +23,7 @@ from app.core.objects.owners import (
     Owner,
     is_argo_cd,
     is_sync,
+    is_synced,
     owner_of,
     releases,
     spec_of,
@@ -105,7 +106,7 @@ def _argo_cd(change: Change, known: Known, found: Owner, app: ObjectState | None
         before += [*above.before, pause]
         after += [resume, *above.after]
     is_its_own = is_sync(change) or (change.verb is Verb.UPDATE and is_argo_cd(change.actor))
-    if not is_its_own or any(is_argo_cd(one.actor) and not _is_over(one) for one in known.since):
+    if not is_its_own or any(is_argo_cd(one.actor) and not is_synced(one) for one in known.since):
         return Holding(tuple(cautions), tuple(before), tuple(after))
     before.append(Step("See what it goes back to: the version before the newest", f"argocd app history {named}"))
     cautions.insert(0, Caution("The rollback takes back all that the last sync of the application brought."))
@@ -148,11 +149,6 @@ def tenders(change: Change, known: Known) -> Iterator[Resource]:
     above = _owner_above(there) if there is not None and tender.kind == "Application" else None
     if above is not None and (upper := above.resource(change.resource.cluster)):
         yield upper
-
-
-def _is_over(change: Change) -> bool:
-    """Whether it is the end of a sync, as it was recorded once."""
-    return is_sync(change) and all(one.op == "remove" for one in change.diffs)
 
 
 def _paused(found: Owner, app: ObjectState | None, named: str, policy: Object | None) -> tuple[Step, Step]:

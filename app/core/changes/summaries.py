@@ -10,7 +10,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from app.core.model import FieldDiff, Object, Path, Resource, Verb
-from app.core.objects.created import details, helm_release
+from app.core.objects.created import details, helm_words
 from app.core.objects.diff import ORDER, diff
 from app.core.objects.grants import grants_changed
 from app.core.objects.values import images, keys_text, moved, name_of
@@ -88,7 +88,7 @@ def summary(
 @lru_cache(maxsize=4096)
 def subject_of(resource: Resource) -> str:
     """A resource as people call it: workloads by their name alone, others with their kind."""
-    release = helm_release(resource)
+    release = helm_words(resource)
     if release:
         return release
     if resource.kind.endswith("WebhookConfiguration"):

@@ -6,7 +6,7 @@ from app.core.edges.mechanism import only_scales
 from app.core.model import Change, DiffSource, FieldDiff, Verb
 from app.core.objects import kinds
 from app.core.objects.actors import acts_by_itself, is_controller
-from app.core.objects.created import helm_release
+from app.core.objects.created import helm_words
 from app.core.objects.kinds import Policy
 
 _CRON_JOB = frozenset({"suspend", "schedule", "timeZone", "image"})
@@ -22,7 +22,7 @@ def is_told(change: Change) -> bool:
     if change.begun_by or change.found_in:
         return False
     resource = change.resource
-    if helm_release(resource):
+    if helm_words(resource):
         return change.verb is Verb.CREATE
     if kinds.policy(resource.api_group, resource.kind) is not Policy.TOLD:
         return False

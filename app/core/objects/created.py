@@ -11,7 +11,7 @@ from app.core.objects.grants import role_of, rules_of, subjects_of
 _HELM = re.compile(r"sh\.helm\.release\.v1\.(?P<name>.+)\.v(?P<revision>\d+)\Z")
 
 
-def helm_release(resource: Resource) -> str:
+def helm_words(resource: Resource) -> str:
     """ "Helm release NAME revision N" for an object in which Helm keeps a release, else "". The name says it all."""
     match = _HELM.match(resource.name) if resource.kind in ("Secret", "ConfigMap") else None
     return f"Helm release {match['name']} revision {match['revision']}" if match else ""
@@ -19,7 +19,7 @@ def helm_release(resource: Resource) -> str:
 
 def details(resource: Resource, state: Object) -> str:
     """What a reader wants to know of a new object; "" where its name says enough."""
-    if helm_release(resource):
+    if helm_words(resource):
         return ""
     describe = _BY_KIND.get(resource.kind)
     return describe(state) if describe else ""

@@ -95,6 +95,11 @@ def is_sync(change: Change) -> bool:
     return is_update and {found.path[:1] for found in change.diffs} == {("operation",)}
 
 
+def is_synced(change: Change) -> bool:
+    """Whether it is the end of a sync."""
+    return is_sync(change) and all(found.op == "remove" for found in change.diffs)
+
+
 def _argo_cd(resource: Resource, labels: dict[str, str], annotations: dict[str, str], *, wrote: bool) -> Owner | None:
     tracked, _, what = annotations.get(f"{_ARGO}tracking-id", "").partition(":")
     if tracked and what and _is_of(resource, what):
