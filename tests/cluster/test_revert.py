@@ -6,6 +6,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import orjson
@@ -44,9 +45,12 @@ def shell(lab: World, command: str, name: str = "", *, given: str | None = None)
     """A command as a person pastes it, with the kubectl of the control plane; ``name`` is $N there."""
     programs = f"{Path(found('kubectl')).parent}:{os.environ['PATH']}"
     env = {**os.environ, "KUBECONFIG": str(lab.plane.kubeconfig()), "PATH": programs, "N": name}
-    return subprocess.run(
-        ["sh", "-c", command], env=env, input=given, capture_output=True, text=True, timeout=60, check=False
-    )
+    with NamedTemporaryFile("w", suffix=".sh") as script:  # some are longer than one argument may be
+        script.write(command)
+        script.flush()
+        return subprocess.run(
+            ["sh", script.name], env=env, input=given, capture_output=True, text=True, timeout=60, check=False
+        )
 
 
 def done(lab: World, command: str, name: str = "", *, given: str | None = None) -> str:
@@ -93,6 +97,8 @@ SEVERAL = (
     """kubectl patch deployment/$N -p '{"spec":{"replicas":2,"template":{"spec":"""
     """{"containers":[{"name":"app","env":[{"name":"A","value":"1"}]}]}}}}'"""
 )
+LONG = "cd $(mktemp -d) && seq 1 30000 >rules && kubectl create configmap $N --from-file=rules"
+SHORT = """kubectl patch configmap/$N -p '{"data":{"rules":"1"}}'"""
 SETTINGS = """kubectl patch configmap/$N -p '{"data":{"a":"2","c":"3"}}'"""
 SERVICE = "kubectl create service clusterip $N --tcp=80 --tcp=9090"
 PORT = """kubectl patch service/$N --type json -p '[{"op":"replace","path":"/spec/ports/0/port","value":81}]'"""
@@ -107,6 +113,7 @@ RULES = """kubectl patch role/$N --type merge -p '{"rules":[]}'"""
         ("paused", "deployment", PAUSED, IMAGE, "kubectl patch"),
         ("several", "deployment", DEPLOYMENT, SEVERAL, "kubectl patch"),
         ("edited", "configmap", MAP, SETTINGS, "kubectl patch"),
+        ("long", "configmap", LONG, SHORT, "kubectl patch"),
         ("ruled", "role", ROLE, RULES, "kubectl patch"),
         ("ported", "service", SERVICE, PORT, "kubectl patch"),
         ("gone", "configmap", MAP, "kubectl delete configmap/$N", "kubectl apply"),

@@ -49,6 +49,8 @@ _SYNCED = (
     " version that argocd app history lists, and takes back all that was synced since."
 )
 _MANIFEST_LIMIT = 16_000
+_ARGUMENT = 1 << 17
+"""Bytes that Linux takes as one argument of a program, less one (MAX_ARG_STRLEN, execve(2))."""
 _HELM_RELEASE = "sh.helm.release.v1."
 _HELM_KEEPS = 10
 """Revisions of a release, unless --history-max says otherwise."""
@@ -244,11 +246,15 @@ def _patched(change: Change, known: Known, reason: str) -> Command:
     if TAG.search(text):
         kept = "The secret value before is not kept here: take it from where it is kept."
         return _edit(resource, known, f"{reason} {kept}".strip())
-    whole = f"{_in(f'kubectl patch {_target(resource, known)}', resource)} --type {kind} -p {shlex.quote(text)}"
+    start = f"{_in(f'kubectl patch {_target(resource, known)}', resource)} --type {kind}"
     instead = f"{reason} This sets the values before instead." if reason else ""
     is_grown = resource.kind == "PersistentVolumeClaim" and any(found.path == _STORAGE for found in change.diffs)
     grown = _GROWN if is_grown else ""
-    return _kubectl(whole, " ".join(filter(None, (instead, grown, _placed(change, known)))))
+    caution = " ".join(filter(None, (instead, grown, _placed(change, known))))
+    if len(text.encode()) < _ARGUMENT:
+        return _kubectl(f"{start} -p {shlex.quote(text)}", caution)
+    whole, dry = (f"{start}{dry} --patch-file /dev/stdin <<'END'\n{text}\nEND" for dry in ("", _SERVER))
+    return Command(whole, caution, dry)
 
 
 def _placed(change: Change, known: Known) -> str:

@@ -368,6 +368,16 @@ def test_a_dry_run_is_the_same_command_made_harmless(change: Change, dry_run: st
     assert [step.command for step in recipe.steps] == [one for one in (dry_run, recipe.command) if one]
 
 
+@pytest.mark.parametrize(("length", "is_argument"), [((1 << 17) - 20, True), (1 << 17, False)])
+def test_a_patch_that_no_program_takes_as_an_argument_is_its_input(length: int, *, is_argument: bool) -> None:
+    recipe = revert_recipe(changed("ConfigMap", {"data": {"a": "é" * (length // 2)}}, {"data": {"a": "2"}}))
+    start, patch, *end = recipe.command.replace(" -p ", "\n").split("\n")
+    assert start.startswith("kubectl patch configmaps/web -n shop --type merge")
+    assert ("<<'END'" in start, end) == ((False, []) if is_argument else (True, ["END"]))
+    assert len(patch.strip("'").encode()) == 2 * (length // 2) + len('{"data":{"a":""}}')
+    assert recipe.dry_run.replace(" --dry-run=server", "", 1) == recipe.command != recipe.dry_run
+
+
 def test_each_line_and_what_is_applied_have_a_dry_run_too() -> None:
     made = revert_recipe(changed("ConfigMap", None, {"data": {}}), also=[a_resource("Namespace", "new", None)])
     assert [line.endswith(" --dry-run=server") for line in made.dry_run.splitlines()] == [True, True]
