@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isqrt
+
 import pytest
 
 from app.core.changes.hunks import COMPARED, LINES, Hunk, first_difference, hunks
@@ -61,8 +63,21 @@ def test_what_is_too_long_is_counted() -> None:
     found = _of(_text(*NUMBERED), _text(*reversed(NUMBERED)))
     assert len(found.lines) == LINES
     assert found.left_out > 300
-    huge = [str(number) for number in range(COMPARED)]
-    assert _signs(_of(_text("a", *huge, "b"), _text("c", *huge, "d"))) == "-" * LINES
+    twice = [str(number // 2) for number in range(isqrt(COMPARED) + 1)]
+    assert _signs(_of(_text("a", *twice, "b"), _text("c", *twice, "d"))) == "-" * LINES
+
+
+def test_every_third_line_of_many_is_seen_where_it_stands() -> None:
+    huge = [f"line {number}" for number in range(20_000)]
+    hunk = _of(_text(*huge), _text(*(f"{line}!" if at % 3 == 0 else line for at, line in enumerate(huge))))
+    assert _signs(hunk) == "-+  " * (LINES // 4)
+    assert hunk.left_out == 20_000 + 6667 - LINES
+
+
+def test_lines_that_moved_are_gone_here_and_new_there() -> None:
+    moved = [*NUMBERED[:100], *NUMBERED[150:], *NUMBERED[100:150]]
+    hunk = _of(_text(*NUMBERED), _text(*moved))
+    assert _signs(hunk) == "@  " + "-" * 50 + "  @  " + "+" * 50
 
 
 @pytest.mark.parametrize("at", [0, 1, 40_000, 49_999])
