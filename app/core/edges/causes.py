@@ -432,7 +432,7 @@ CAUSES = (
     NOT_LET_IN,
     Cause(
         "an API that nothing serves",
-        re.compile(r"complete list of server APIs|stale GroupVersion discovery"),
+        re.compile(r"complete list of server APIs|stale GroupVersion discovery|no matches for kind"),
         any_of(is_a("APIService", "CustomResourceDefinition", "Service"), POLICIES, is_a(*WORKLOADS), trusts),
     ),
     Cause(

@@ -18,7 +18,7 @@ from app.core.edges.loglevels import only_levels
 from app.core.edges.meshes import is_policy
 from app.core.edges.served import FAILS, REFUSES, SLOW
 from app.core.entities import ACCESS, IMMUTABLE, WORKLOADS, Entity
-from app.core.model import Change, FieldDiff, Verb
+from app.core.model import Change, FieldDiff, Path, Verb
 from app.core.objects.actors import AUTOSCALER, is_controller, service_account
 from app.core.objects.grants import only_allows_more
 from app.core.objects.normalise import amount_of
@@ -306,11 +306,17 @@ def hits(change: Change, reason: str, said: str) -> bool:
     if change.verb is not Verb.UPDATE:
         return False
     if reason == "OOMKilled":
-        return any(diff.path[-2:] == ("limits", "memory") and _is_less(diff) for diff in change.diffs)
+        return any(_is_of_most_memory(diff.path) and _is_less(diff) for diff in change.diffs)
     probes = {f"{sort.lower()}Probe" for sort in _PROBE.findall(said)}
     if any(not probes.isdisjoint(map(str, diff.path)) for diff in change.diffs):
         return True
     return any(says.search(said) and any(map(sets.search, _steps(change))) for says, sets in _SAME)
+
+
+def _is_of_most_memory(path: Path) -> bool:
+    """Whether it is how much memory a container may have: its own limit, or one that it is given, as by a LimitRange or
+    a VerticalPodAutoscaler (its maxAllowed)."""
+    return path[-1:] == ("memory",) and not {"requests", "defaultRequest"} & set(map(str, path))
 
 
 def _steps(change: Change) -> Iterator[str]:

@@ -38,6 +38,7 @@ EXPIRED = (
     'failed calling webhook "policy.corp.example": failed to call webhook: Post "https://policy.platform.svc:443/": '
     "tls: failed to verify certificate: x509: certificate has expired or is not yet valid"
 )
+UNSERVED = 'failed to wait for caches to sync: no matches for kind "Topic" in version "messaging.corp.example/v2"'
 WEB = a_resource("Deployment", "web-front")
 LOOKUP = (
     "Readiness probe failed: HTTP probe failed with statuscode: 503 (lookup {}.shop.svc on 10.96.0.10:53: no such host)"
@@ -65,6 +66,9 @@ def kind(name: str, *path: str, verb: Verb = Verb.UPDATE, new: Json = "x") -> Ch
         (EXPIRED, kind("ValidatingWebhookConfiguration", "webhooks", "rules"), False),
         (EXPIRED, kind("ValidatingWebhookConfiguration", "webhooks", "clientConfig", "caBundle"), True),
         (EXPIRED, kind("Secret"), True),
+        (UNSERVED, image(), True),
+        (UNSERVED, kind("Topic"), False),
+        (UNSERVED, kind("CustomResourceDefinition"), True),
         (PULL + "dial tcp 10.0.9.4:443: connect: connection refused", image(), False),
         (PULL + "toomanyrequests: You have reached your pull rate limit", image(), False),
         (PULL + "dial tcp 10.0.9.4:443: i/o timeout", image(new="mirror.corp.example/web:2"), True),

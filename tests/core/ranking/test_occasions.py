@@ -120,6 +120,7 @@ def test_a_job_that_its_schedule_makes_has_nothing_new_in_it(owner: str, by: boo
 
 
 MEMORY: Path = ("spec", "template", "spec", "containers", (("name", "web"),), "resources", "limits", "memory")
+REQUESTED: Path = (*MEMORY[:-2], "requests", "memory")
 PROBE: Path = ("spec", "template", "spec", "containers", (("name", "web"),), "livenessProbe", "timeoutSeconds")
 
 
@@ -128,6 +129,16 @@ PROBE: Path = ("spec", "template", "spec", "containers", (("name", "web"),), "li
     [
         (MEMORY, "1Gi", "512Mi", "OOMKilled", "", True),
         (MEMORY, "512Mi", "1Gi", "OOMKilled", "", False),
+        (REQUESTED, "1Gi", "512Mi", "OOMKilled", "", False),
+        (("spec", "limits", 0, "default", "memory"), "1Gi", "512Mi", "OOMKilled", "", True),
+        (
+            ("spec", "resourcePolicy", "containerPolicies", 0, "maxAllowed", "memory"),
+            "2Gi",
+            "224Mi",
+            "OOMKilled",
+            "",
+            True,
+        ),
         (MEMORY, "1Gi", "512Mi", "Unhealthy", "Readiness probe failed: timeout", False),
         (PROBE, 5, 1, "Unhealthy", "Liveness probe failed: timeout", True),
         (PROBE, 5, 1, "Unhealthy", "Readiness probe failed: timeout", False),
