@@ -479,6 +479,18 @@ async def test_a_rollout_ends_with_a_status_alone(lab: Lab, spool: Spool, anew: 
     assert [change.diffs[0].old for change in await lab.stored() if change.resource_version == "15"] == ["web:2"]
 
 
+@pytest.mark.parametrize("anew", [False, True], ids=["in one go", "with another memory"])
+async def test_a_rollout_is_over_whose_workload_went_while_nobody_looked(lab: Lab, spool: Spool, anew: bool) -> None:
+    say(spool, DEPLOYMENTS, *listed(0, rolled(11, "web:1", updated=2, generation=1), version=11))
+    say(spool, DEPLOYMENTS, seen(10, rolled(12, "web:2", updated=1, generation=2)))
+    if anew:
+        await drained(lab, spool)
+    say(spool, DEPLOYMENTS, *listed(60, version=20))
+    await drained(lab, spool)
+    (row,) = await lab.rows("rollouts", "outcome, ended_at, reason")
+    assert (row.outcome, row.ended_at, row.reason) == ("superseded", at(60), "Deployment deleted")
+
+
 async def test_a_status_of_what_is_not_known_asks_for_all_of_it(lab: Lab, spool: Spool) -> None:
     one = follower(lab, spool)
     await drained(lab, spool)

@@ -55,6 +55,7 @@ class Life:
                 created=sighting.verb is Verb.CREATE,
                 begun_by=lambda: self._recent.began_rollout(resource, sighting.at),
                 spec_known=spec_known,
+                since=next((one.since for one in learned.changes if one.since and one.resource == resource), None),
             )
             return structs.replace(learned, rollouts=rolled) if rolled else learned
         if resource.kind == "Pod" and resource.api_group == "":

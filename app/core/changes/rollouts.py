@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -26,8 +26,13 @@ MAX_PROGRESS = 20
 _TEMPLATES = 10
 """How many earlier templates of a workload are remembered, to know a rollback when it comes."""
 WAITS = "waits for deletions of its pods: its update strategy is OnDelete"
+PAUSED = "is paused"
+HELD_BACK = "its partition keeps {} of {} pods as they were"
 _NO_TIME = datetime.min.replace(tzinfo=UTC)
-_DEADLINE = "ProgressDeadlineExceeded"
+_DEADLINE, _AVAILABLE = "ProgressDeadlineExceeded", "NewReplicaSetAvailable"
+_AT_ONCE = timedelta(seconds=10)
+"""What was so for longer when it is seen was not seen as it happened: clocks are not so far apart, and conditions hold
+whole seconds."""
 
 
 _NO_TEMPLATE = msgspec.Raw()
@@ -40,10 +45,11 @@ _template = msgspec.json.Decoder(RawTemplate)
 class _Workload:
     """What is known of one workload: its template now, those before it, and the rollout under way or last ended.
 
-    ``spec`` is without the template. ``held_back``: how many pods the partition kept when it was last seen, None before
-    that.
+    ``uid`` is of the object that has its name now. ``spec`` is without the template. ``held_back``: how many pods the
+    partition kept when it was last seen, None before that.
     """
 
+    uid: str
     template: str
     images: tuple[str, ...]
     spec: RawSpec
@@ -77,7 +83,7 @@ class Rollouts:
 
     def recall(self, last: Iterable[Rollout]) -> None:
         """The last rollout of each workload, as an earlier run left it: one under way goes on."""
-        self._recalled = {rollout.resource: rollout for rollout in last}
+        self._recalled = {rollout.resource: rollout for rollout in sorted(last, key=lambda one: one.started_at)}
 
     def observe(
         self,
@@ -88,25 +94,26 @@ class Rollouts:
         created: bool,
         begun_by: Callable[[], str | None],
         spec_known: Callable[[], Json] = lambda: None,
+        since: datetime | None = None,
     ) -> tuple[Rollout, ...]:
         """Rollouts that began, moved or ended with this version: each an upsert keyed (resource, started_at).
 
         ``created``: the object was made by this write. ``begun_by`` finds the id of the change that touched the
         template last; it is asked only where a rollout begins. ``spec_known`` is the spec without secrets:
-        it is asked only where neither the body nor what was observed here tells of it.
+        it is asked only where neither the body nor what was observed here tells of it. ``since``: what is new in this
+        version may have been so from then on, unseen.
         """
         said = self._as_before(resource, body, spec_known) if isinstance(body, AsBefore) else self._said(resource, body)
         if said is None:
             return ()
-        known = self._workloads.get(resource)
         spec, status, template, images = said.spec, said.status, said.template, said.images
         progress = _progress(resource.kind, spec, status, at=at)
         generation = body.generation or 0
-        found: list[Rollout] = []
+        found = [*self._end_of_another(resource, body, at)]
         begin = partial(_begin, resource, body, at=at, images=images)
-        known = known or self._known(resource, body, template, images=images, spec=spec)
+        known = self._workloads.get(resource) or self._known(resource, body, template, images=images, spec=spec)
         if known is None:
-            known = self._remember(resource, _Workload(template, images, spec))
+            known = self._remember(resource, _Workload(body.uid, template, images, spec))
             change_id = begun_by()
             if created or change_id or _under_way(resource.kind, spec, status):
                 known.last = begin(known, change_id=change_id, before=())
@@ -125,7 +132,9 @@ class Rollouts:
         if known.last is None or _is_settled(known.last):
             return tuple(found)
         rest = _rest(resource.kind, spec, status)
-        moved = _told_to_wait(_move(known.last, progress, status, generation=generation, rest=rest), spec, progress)
+        may_be_of = min(known.last.started_at, since or known.last.started_at)
+        moved = _move(known.last, progress, status, generation=generation, rest=rest, since=may_be_of)
+        moved = _told_to_wait(moved, spec, progress)
         if moved is not known.last or not known.last.progress:
             found.append(moved)
         known.last = moved
@@ -168,11 +177,25 @@ class Rollouts:
         return self._known(resource, body, last.templates[0], images=last.images, spec=known)
 
     def forget(self, resource: Resource, at: datetime) -> tuple[Rollout, ...]:
-        """The workload was deleted: what was under way will not be completed."""
-        known = self._workloads.pop(resource, None)
-        if known is None or known.last is None or known.last.outcome is not Outcome.RUNNING:
+        """The workload was deleted: what was under way will not be completed, though an earlier run saw it begin."""
+        known, last = self._workloads.pop(resource, None), self._recalled.get(resource)
+        if known is not None:
+            last = known.last
+        elif last is not None and at < last.started_at:  # of one that had the name before
             return ()
-        return (replace(known.last, outcome=Outcome.SUPERSEDED, ended_at=at, reason=f"{resource.kind} deleted"),)
+        self._recalled.pop(resource, None)
+        if last is None or last.outcome is not Outcome.RUNNING:
+            return ()
+        ended_at = max(at, last.started_at)
+        return (replace(last, outcome=Outcome.SUPERSEDED, ended_at=ended_at, reason=deleted(resource.kind)),)
+
+    def _end_of_another(self, resource: Resource, body: Shown, at: datetime) -> tuple[Rollout, ...]:
+        """Nobody saw the end of the workload that had this name before: it was over when this one was created."""
+        known, recalled = self._workloads.get(resource), self._recalled.get(resource)
+        uid = known.uid if known else recalled.uid if recalled else body.uid
+        if uid == body.uid or not (uid and body.uid):
+            return ()
+        return self.forget(resource, body.created or at)
 
     def _known(
         self, resource: Resource, body: Shown, template: str, *, images: tuple[str, ...], spec: RawSpec
@@ -182,7 +205,7 @@ class Rollouts:
         if last is None or last.uid != body.uid or (body.generation or 0) < last.generation:
             return None
         templates = last.templates or (template if images == last.images else "",)  # a row older than its column
-        return self._remember(resource, _Workload(templates[0], last.images, spec, templates[:0:-1], last))
+        return self._remember(resource, _Workload(body.uid, templates[0], last.images, spec, templates[:0:-1], last))
 
     def _remember(self, resource: Resource, workload: _Workload) -> _Workload:
         put(self._workloads, resource, workload, limit=self._limit)
@@ -212,6 +235,11 @@ def _begin(
     )
 
 
+def deleted(kind: str) -> str:
+    """Why a rollout is over whose workload is gone."""
+    return f"{kind} deleted"
+
+
 def has_rolled_out(kind: str, spec: bytes, status: bytes, *, generation: int) -> bool:
     """Whether a status says that all of the pods that are to have the template have it and are available: no later
     status of the same spec tells of a rollout. False where it cannot be read."""
@@ -234,10 +262,11 @@ def _end_last(known: _Workload, template: str, *, at: datetime) -> list[Rollout]
     last = known.last
     if last is None:
         return []
+    why = last.reason if last.outcome is Outcome.FAILED else ""  # else it tells of what is over now
     if template in known.earlier:
-        return [replace(last, outcome=Outcome.ROLLED_BACK, ended_at=last.ended_at or at)]
+        return [replace(last, outcome=Outcome.ROLLED_BACK, ended_at=last.ended_at or at, reason=why)]
     if last.outcome in (Outcome.RUNNING, Outcome.FAILED):
-        return [replace(last, outcome=Outcome.SUPERSEDED, ended_at=at)]
+        return [replace(last, outcome=Outcome.SUPERSEDED, ended_at=at, reason=why)]
     return []
 
 
@@ -256,33 +285,51 @@ def _is_complete(now: Progress, *, rest: int) -> bool:
     return now.updated >= now.desired + min(rest, 0) and now.available >= now.desired and rest <= 0
 
 
-def _move(rollout: Rollout, now: Progress, status: RawStatus, *, generation: int, rest: int) -> Rollout:
-    """The rollout with what this status says; the same object where it says nothing new. ``rest`` as of _rest."""
+def _move(
+    rollout: Rollout, now: Progress, status: RawStatus, *, generation: int, rest: int, since: datetime
+) -> Rollout:
+    """The rollout with what this status says; the same object where it says nothing new. ``rest`` as of _rest.
+
+    ``since``: what a condition says to have been before is of the rollout before.
+    """
     observed = status.observedGeneration >= generation > 0
     # Until the controller has seen the template, the status tells of the pods of the one before it.
     if observed and not _same(rollout.progress, now):
         rollout = replace(rollout, progress=_thinned((*rollout.progress, now)))
     if not observed:
         return rollout
-    if _is_complete(now, rest=rest):
-        return replace(rollout, outcome=Outcome.COMPLETE, ended_at=now.at, reason="")
     condition = next((found for found in status.conditions or () if found.type == "Progressing"), RawCondition())
-    since = condition.lastTransitionTime or condition.lastUpdateTime or now.at
+    is_over = condition.reason == _AVAILABLE and status.replicas == status.updatedReplicas > 0
+    if is_over or _is_complete(now, rest=rest):
+        held_back = now.desired - now.updated if rest < 0 else 0
+        ended_at = max(_seen_late(condition, rollout, at=now.at), rollout.started_at)
+        reason = HELD_BACK.format(held_back, now.desired) if held_back > 0 else ""
+        return replace(rollout, outcome=Outcome.COMPLETE, ended_at=ended_at, reason=reason)
+    failed_at = condition.lastTransitionTime or condition.lastUpdateTime or now.at
     if condition.reason == _DEADLINE:
         # One from before the rollout tells of the rollout before: the controller has not looked at it again.
-        if rollout.outcome is Outcome.FAILED or since < rollout.started_at:
+        if rollout.outcome is Outcome.FAILED or failed_at < since:
             return rollout
-        return replace(rollout, outcome=Outcome.FAILED, ended_at=since, reason=condition.reason)
+        ended_at = max(failed_at, rollout.started_at)
+        return replace(rollout, outcome=Outcome.FAILED, ended_at=ended_at, reason=condition.reason)
     if rollout.outcome is Outcome.FAILED and condition.status == "True":
         return _goes_on(rollout, now)
     return rollout
 
 
+def _seen_late(condition: RawCondition, rollout: Rollout, *, at: datetime) -> datetime:
+    """When a rollout was complete that is seen to be so: what a Deployment says of that, where nobody looked then."""
+    told = condition.lastUpdateTime if condition.reason == _AVAILABLE else None
+    return told if told and rollout.started_at <= told < at - _AT_ONCE else at
+
+
 def _told_to_wait(rollout: Rollout, spec: RawSpec, now: Progress) -> Rollout:
     """A rollout under way, saying that nothing moves by itself where that is so."""
-    if rollout.outcome is not Outcome.RUNNING or spec.waits == (rollout.reason == WAITS):
+    why = WAITS if spec.waits else PAUSED if spec.paused else ""
+    said = rollout.reason if rollout.reason in (WAITS, PAUSED) else ""
+    if rollout.outcome is not Outcome.RUNNING or why == said:
         return rollout
-    return _goes_on(rollout, now) if not spec.waits else replace(rollout, reason=WAITS)
+    return replace(rollout, reason=why) if why else _goes_on(rollout, now)
 
 
 def _goes_on(rollout: Rollout, now: Progress) -> Rollout:
@@ -311,7 +358,8 @@ def _under_way(kind: str, spec: RawSpec, status: RawStatus) -> bool:
         return False
     if kind == "DaemonSet":
         return status.updatedNumberScheduled < status.currentNumberScheduled
-    return status.replicas - status.updatedReplicas > spec.held_back
+    # Not what is left of all its pods: one that is going counts to them, and to no template.
+    return status.currentRevision != status.updateRevision and status.currentReplicas > spec.held_back
 
 
 def _same(progress: tuple[Progress, ...], now: Progress) -> bool:

@@ -23,6 +23,9 @@ class RawStatus(msgspec.Struct, gc=False):
     replicas: int = 0
     updatedReplicas: int = 0  # noqa: N815
     availableReplicas: int = 0  # noqa: N815
+    currentReplicas: int = 0  # noqa: N815
+    currentRevision: str = ""  # noqa: N815
+    updateRevision: str = ""  # noqa: N815
     desiredNumberScheduled: int = 0  # noqa: N815
     currentNumberScheduled: int = 0  # noqa: N815
     updatedNumberScheduled: int = 0  # noqa: N815
@@ -56,6 +59,7 @@ class RawSpec(msgspec.Struct, gc=False):
     replicas: int = 1
     template: msgspec.Raw = msgspec.Raw()
     updateStrategy: RawUpdateStrategy | None = None  # noqa: N815
+    paused: bool = False
 
     @property
     def held_back(self) -> int:

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from app.core.changes.sightings import Sighting
-from app.core.model import ActorSource, Change, Object, Verb
+from app.core.model import ActorSource, Change, Object, Outcome, Verb
 from tests.core.learning import ALICE, BOB, a_deployment, an_object, at, audited, changes, learn, managed, seen, told
 
 
@@ -56,6 +56,17 @@ def test_a_rollout_begun_unseen_follows_from_that_change() -> None:
     learned = learn(listed(old, 0), listed(new, 65))
     (change,) = changes(learned)
     assert [rollout.change_id for rollout in learned[-1].rollouts] == [change.id]
+
+
+def test_a_rollout_that_failed_unseen_failed_though_that_was_before_it_was_seen_to_begin() -> None:
+    counts: Object = {"replicas": 2, "updatedReplicas": 2, "availableReplicas": 2}
+    failed = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
+    status: Object = {**counts, "observedGeneration": 2, "replicas": 3, "updatedReplicas": 1}
+    status["conditions"] = [{**failed, "lastTransitionTime": at(640).isoformat()}]
+    new = a_deployment(version=8, image="r/web:v2", meta={"generation": 2}, status=status)
+    old = a_deployment(version=5, status={**counts, "observedGeneration": 1})
+    learned = learn(listed(old, 0), listed(new, 3600))
+    assert [rollout.outcome for rollout in learned[-1].rollouts] == [Outcome.FAILED]
 
 
 def test_the_list_that_a_watch_begins_with_tells_no_changes() -> None:

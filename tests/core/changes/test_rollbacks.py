@@ -8,7 +8,7 @@ from datetime import datetime
 import orjson
 import pytest
 
-from app.core.changes.rollouts import WAITS, Rollouts
+from app.core.changes.rollouts import PAUSED, WAITS, Rollouts
 from app.core.model import Json, Object, Outcome, Resource, Rollout
 from app.core.objects.body import Body, read_body
 from app.store.merge import merge_rollouts
@@ -33,7 +33,11 @@ def version(image: str, generation: int, *, status: Object, resource: Resource =
 
 
 def counts(observed: int, updated: int = 3, available: int = 3, *, replicas: int = 3) -> Object:
+    """Of a Deployment, and with its revisions of a StatefulSet whose other pods are of one template."""
     return {
+        "currentReplicas": replicas - updated or replicas,
+        "currentRevision": "2" if updated == replicas else "1",
+        "updateRevision": "2",
         "observedGeneration": observed,
         "replicas": replicas,
         "updatedReplicas": updated,
@@ -256,3 +260,70 @@ def test_pods_that_wait_for_deletions_at_first_sight_are_no_rollout() -> None:
     story = Imports(DB)
     story.see(0, db(2, counts(2, 1), "db:2", {"type": "OnDelete"}))
     assert story.told == []
+
+
+def going(updated: int, current: int, revisions: tuple[str, str]) -> Object:
+    """A StatefulSet of three, one of whose pods is going: that counts to ``replicas``, and to no template."""
+    now, to_be = revisions
+    of_templates: Object = {"currentReplicas": current, "currentRevision": now, "updateRevision": to_be}
+    return {**counts(1, updated, 2), **of_templates}
+
+
+@pytest.mark.parametrize("imports", [1, 2])
+def test_a_pod_of_a_stateful_set_that_goes_begins_no_rollout(imports: int) -> None:
+    story = Imports(DB)
+    story.see(0, db(1, going(2, 2, ("1", "1"))))
+    assert story.told == [], "of none it was seen that it ever rolled out"
+    story.see(10, db(1, counts(1)))
+    story.see(20, db(2, counts(1), "db:3"), CHANGED)
+    story.see(30, db(2, counts(2), "db:3"))
+    if imports == 2:
+        story.again()
+    story.see(9000, db(2, {**going(2, 2, ("2", "2")), "observedGeneration": 2}, "db:3"))
+    assert story.told == [(Outcome.COMPLETE, 30)]
+
+
+def test_a_pod_that_goes_while_a_partition_keeps_others_begins_no_rollout() -> None:
+    story = Imports(DB)
+    story.see(0, db(1, going(0, 2, ("1", "2")), strategy=partition(2)))
+    assert story.told == []
+
+
+@pytest.mark.parametrize(("held", "updated"), [(1, 2), (3, 0), (9, 0)])
+def test_what_a_partition_keeps_is_said(held: int, updated: int) -> None:
+    story = Imports(DB)
+    story.see(0, db(1, counts(1), "db:1", partition(held)))
+    story.see(1, db(2, counts(1), "db:2", partition(held)), CHANGED)
+    story.see(9, db(2, counts(2, updated), "db:2", partition(held)))
+    assert story.told == [(Outcome.COMPLETE, 9)]
+    assert story.stored[2].reason == f"its partition keeps {3 - updated} of 3 pods as they were"
+
+
+# -- pauses
+
+
+def test_a_rollout_that_is_paused_says_so_until_it_goes_on() -> None:
+    story = Imports()
+    story.see(-100, version("web:1", 1, status=counts(1)))
+    story.see(0, version("web:2", 2, status=counts(1)), CHANGED)
+    story.see(1, version("web:2", 2, status=counts(2, 1, replicas=4)))
+    paused: Object = progressing("DeploymentPaused", after(2), "Unknown")
+    story.see(2, version("web:2", 3, status=counts(2, 1, replicas=4), paused=True))
+    story.see(3, version("web:2", 3, status={**counts(3, 1, replicas=4), **paused}, paused=True))
+    assert (story.told, story.stored[2].reason) == ([(Outcome.RUNNING, None)], PAUSED)
+    story.see(60, version("web:2", 4, status={**counts(3, 1, replicas=4), **paused}))
+    assert (story.told, story.stored[2].reason) == ([(Outcome.RUNNING, None)], "")
+    story.see(70, version("web:2", 4, status=counts(4)))
+    assert story.told == [(Outcome.COMPLETE, 70)]
+
+
+def test_a_template_that_is_taken_back_while_paused_was_rolled_back() -> None:
+    story = Imports()
+    story.see(-100, version("web:1", 1, status=counts(1)))
+    story.see(0, version("web:2", 2, status=counts(1), paused=True), CHANGED)
+    story.see(1, version("web:2", 2, status=counts(2, 0), paused=True))
+    assert story.stored[2].reason == PAUSED
+    story.see(30, version("web:1", 3, status=counts(2, 0), paused=True), CHANGED)
+    story.see(31, version("web:1", 3, status=counts(3), paused=True))
+    assert story.told == [(Outcome.ROLLED_BACK, 30), (Outcome.COMPLETE, 31)]
+    assert story.stored[2].reason == "", "it waits for nothing any more"
