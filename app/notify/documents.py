@@ -49,7 +49,7 @@ def _of_change(told: notice.Told) -> Document:
     (item,) = told.items
     change, parts = item.change, list[Part]()
     if item.rollout:
-        parts.append(Part((notice.state_sentence(item.rollout),)))
+        parts.append(Part((item.state_sentence,)))
     if lines := tuple(notice.diff_lines(change)):
         parts.append(Part(lines, is_code=True))
     if item.reach:

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from app.core.changes.hunks import Line, hunks
 from app.core.changes.recipe import NOTHING, Known
 from app.core.changes.revert import revert_recipe
+from app.core.changes.rollouts import deleted
 from app.core.metrics.turning import SOON, Moved
 from app.core.model import Change, Outcome, Rollout
 from app.core.objects.actors import short
@@ -67,6 +68,16 @@ class Item:
         return self.rollout is not None and self.rollout.outcome in (Outcome.FAILED, Outcome.ROLLED_BACK)
 
     @property
+    def state(self) -> str:
+        """How far its rollout is, or how it ended, in words; "" where it began none."""
+        return _state(self.rollout, timed=self.change.since is None) if self.rollout else ""
+
+    @property
+    def state_sentence(self) -> str:
+        """The same as a sentence without its full stop."""
+        return f"{self.state[:1].upper()}{self.state[1:]}"
+
+    @property
     def name(self) -> str:
         """What changed, in words."""
         return self.change.summary or f"{self.change.resource}: {self.change.verb.value}"
@@ -112,20 +123,14 @@ def news(before: Shown, told: Told) -> str:
     back; "" where neither is new."""
     if len(told.items) > 1:
         return _failures([one for one in told.items if one.is_failed and one.change.id not in before.failed])
-    rollout = told.items[0].rollout
-    if rollout is None or rollout.outcome.value == before.status:
+    (item,) = told.items
+    if item.rollout is None or item.rollout.outcome.value == before.status or not item.is_failed:
         return ""
-    if rollout.outcome in (Outcome.FAILED, Outcome.ROLLED_BACK):
-        return escape(f"{state_sentence(rollout)}.", 4 * SENTENCE)
-    return ""
+    return escape(f"{item.state_sentence}.", 4 * SENTENCE)
 
 
 def _failures(fresh: Sequence[Item]) -> str:
-    lines = [
-        f"• {escape(f'{one.name}: {state_sentence(one.rollout)}', 2 * SENTENCE)}"
-        for one in fresh[:IN_SECTION]
-        if one.rollout
-    ]
+    lines = [f"• {escape(f'{one.name}: {one.state_sentence}', 2 * SENTENCE)}" for one in fresh[:IN_SECTION]]
     if len(fresh) > IN_SECTION:
         lines.append(f"and {len(fresh) - IN_SECTION:,} more")
     return "\n".join(lines)
@@ -182,7 +187,7 @@ def _one(told: Told, item: Item) -> Message:
     name = link(f"{told.url}/changes/{change.id}", cut(plain(item.name), SENTENCE))
     blocks = [section(f"{item.sign} *{name}*"), context(" · ".join((*_facts(item), *told.late)))]
     if item.rollout:
-        blocks.append(section(_progress(item.rollout)))
+        blocks.append(section(_progress(item, item.rollout)))
     if lines := list(diff_lines(change)):
         blocks.append(code("\n".join(lines)))
     if item.reach:
@@ -201,7 +206,7 @@ def sentence(told: Told) -> str:
     """The whole of it in one line, as text that nothing is escaped of."""
     if len(told.items) == 1:
         (item,) = told.items
-        return plain(f"{item.sign} {item.name}" + (f": {_state(item.rollout)}" if item.rollout else ""))
+        return plain(f"{item.sign} {item.name}" + (f": {item.state}" if item.state else ""))
     items = sorted(told.items, key=first)
     clusters = sorted({one.change.resource.cluster for one in items})
     named = ", ".join(dict.fromkeys(str(one.change.resource) for one in items[:3]))
@@ -216,34 +221,33 @@ def _facts(item: Item) -> Iterator[str]:
     yield f"by {escape(short(change.actor))}"
 
 
-def _progress(rollout: Rollout) -> str:
+def _progress(item: Item, rollout: Rollout) -> str:
     if rollout.outcome is not Outcome.RUNNING:
-        return f"*{escape(state_sentence(rollout), 2 * SENTENCE)}*"
+        return f"*{escape(item.state_sentence, 2 * SENTENCE)}*"
     done = rollout.percent * BAR // 100
     now = rollout.progress[-1] if rollout.progress else None
     pods = f"  {now.updated} of {now.desired} pods are new, {now.available} available" if now else ""
-    return f"{'▰' * done}{'▱' * (BAR - done)}  *{rollout.percent} %*{pods}"
+    why = f"\n{escape(rollout.reason, SENTENCE)}" if rollout.reason else ""
+    return f"{'▰' * done}{'▱' * (BAR - done)}  *{rollout.percent} %*{pods}{why}"
 
 
-def state_sentence(rollout: Rollout) -> str:
-    """How far a rollout is, or how it ended."""
-    said = _state(rollout)
-    return f"{said[:1].upper()}{said[1:]}"
-
-
-def _state(rollout: Rollout) -> str:
+def _state(rollout: Rollout, *, timed: bool) -> str:
+    """``timed``: it was seen to begin."""
     lasted = duration(((rollout.ended_at or rollout.started_at) - rollout.started_at).total_seconds())
+    after, within = (f" after {lasted}", f" in {lasted}") if timed else ("", "")
     why = f": {rollout.reason}" if rollout.reason else ""
     match rollout.outcome:
         case Outcome.RUNNING:
             return f"{rollout.percent} %"
         case Outcome.COMPLETE:
-            return f"rolled out in {lasted}"
+            return f"rolled out{within}{why}"
         case Outcome.FAILED:
-            return f"failed after {lasted}{why}"
-        case Outcome.ROLLED_BACK:
-            return f"rolled back after {lasted}{why}"
-    return f"replaced by a newer rollout after {lasted}"
+            return f"failed{after}{why}"
+        case Outcome.ROLLED_BACK:  # it may have been done, or have failed, long before
+            return f"rolled back{why}"
+    if rollout.reason == deleted(rollout.resource.kind):
+        return f"over{after}{why}"
+    return f"replaced by a newer rollout{after}"
 
 
 def diff_lines(change: Change) -> Iterator[str]:
@@ -311,5 +315,5 @@ def _listed(told: Told, item: Item) -> str:
     change = item.change
     name = link(f"{told.url}/changes/{change.id}", cut(plain(item.name), NAME))
     space = f" in {escape(change.resource.namespace, NAME)}" if change.resource.namespace else ""
-    state = f": *{escape(_state(item.rollout), NAME)}*" if item.rollout else ""
+    state = f": *{escape(item.state, NAME)}*" if item.state else ""
     return f"{item.sign} {name}{space} by {escape(short(change.actor), NAME)}{state}"

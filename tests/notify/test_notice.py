@@ -73,6 +73,7 @@ CASES = {
     "rollout-complete": told(item(Outcome.COMPLETE, seconds=42)),
     "rollout-failed": told(item(Outcome.FAILED, seconds=600, reason="ProgressDeadlineExceeded")),
     "rollout-back": told(item(Outcome.ROLLED_BACK, seconds=90)),
+    "rollout-waits": told(item(Outcome.RUNNING, reason="is paused")),
     "change": told(Item(WEBHOOK)),
     "change-unseen": told(Item(replace(WEBHOOK, since=AT - timedelta(minutes=5), actor=NOBODY))),
     "change-long": told(Item(LONG)),
@@ -134,7 +135,32 @@ def test_news_is_that_it_failed_or_was_rolled_back() -> None:
     assert news(before, running) == ""
     assert news(before, CASES["rollout-complete"]) == ""
     assert news(before, CASES["rollout-failed"]) == "Failed after 10 min: ProgressDeadlineExceeded."
-    assert news(before, CASES["rollout-back"]) == "Rolled back after 1 min 30 s."
+    assert news(before, CASES["rollout-back"]) == "Rolled back."
+
+
+@pytest.mark.parametrize(
+    ("one", "said"),
+    [
+        (item(Outcome.SUPERSEDED, seconds=90), "Replaced by a newer rollout after 1 min 30 s"),
+        (item(Outcome.SUPERSEDED, seconds=9, reason="Deployment deleted"), "Over after 9 s: Deployment deleted"),
+        (item(Outcome.ROLLED_BACK, seconds=9, reason="it was stuck"), "Rolled back: it was stuck"),
+        (item(Outcome.COMPLETE, seconds=9, reason="some stay"), "Rolled out in 9 s: some stay"),
+    ],
+)
+def test_how_a_rollout_ended_is_said_as_it_was(one: Item, said: str) -> None:
+    assert one.state_sentence == said
+
+
+@pytest.mark.parametrize("outcome", [Outcome.COMPLETE, Outcome.FAILED])
+def test_how_long_a_rollout_took_that_began_unseen_is_not_said(outcome: Outcome) -> None:
+    seen = item(outcome, seconds=0)
+    unseen = replace_item(seen, since=AT - timedelta(minutes=5))
+    words = {Outcome.COMPLETE: ("Rolled out in 0 s", "Rolled out"), Outcome.FAILED: ("Failed after 0 s", "Failed")}
+    assert (seen.state_sentence, unseen.state_sentence) == words[outcome]
+
+
+def replace_item(one: Item, **more: object) -> Item:
+    return Item(replace(one.change, **more), one.rollout, one.reach)
 
 
 def test_of_a_digest_it_is_said_what_failed_by_its_name_and_once() -> None:
