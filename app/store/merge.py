@@ -1,12 +1,16 @@
-"""Two tellings of one write, or of one rollout, made into one. Pure, and the same in either order, but for ``at``."""
+"""Two tellings of one write, or of one rollout, made into one. Pure, and the same in either order, but for ``at``, and
+for which steps of a rollout are kept of very many."""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
+from app.core.changes.rollouts import thinned
 from app.core.model import Actor, ActorSource, Change, DiffSource, Outcome, Rollout
 from app.store import codec
 
+STEPS = 200
+"""Of a rollout, that are kept: each telling of it brings others, and it may go on for days."""
 _ACTOR_RANK = {source: rank for rank, source in enumerate(ActorSource)}
 _DIFF_RANK = {source: rank for rank, source in enumerate(DiffSource)}
 
@@ -70,14 +74,14 @@ def _progressed(rollout: Rollout) -> tuple[object, ...]:
 def merge_rollouts(known: Rollout, told: Rollout) -> Rollout:
     """The later telling, with the steps of both and what only one knows, under the start that ``known`` has."""
     newest = max(known, told, key=_progressed)
-    steps = {*known.progress, *told.progress}
+    steps = sorted({*known.progress, *told.progress}, key=lambda p: (p.at, p.updated, p.available, p.desired))
     return replace(
         newest,
         started_at=known.started_at,
         change_id=min(filter(None, (known.change_id, told.change_id)), default=None),
         images=max(known.images, told.images),
         images_before=max(known.images_before, told.images_before),
-        progress=tuple(sorted(steps, key=lambda p: (p.at, p.updated, p.available, p.desired))),
+        progress=thinned(tuple(steps), most=STEPS),
         uid=known.uid or told.uid,
         templates=max(known.templates, told.templates, key=lambda found: (len(found), found)),
     )

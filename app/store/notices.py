@@ -11,11 +11,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Row, and_, delete, func, insert, not_, or_, select, tuple_, update
+from sqlalchemy import Row, and_, case, delete, func, insert, not_, or_, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.model import Change, Resource
+from app.core.model import Change, Resource, parse_change_id
 from app.core.targets import is_target
 from app.store import audit, outbox
 from app.store.arrivals import Arrival, Place, Places
@@ -225,8 +225,18 @@ async def looked(
     shown = select(messages.c.shown["version"].astext).where(messages.c.notice_id == notice.id, messages.c.part == 0)
     differs = shown.scalar_subquery().is_distinct_from(version)
     wanted = version if (await conn.execute(select(differs))).scalar_one() else ""
-    news = {"look_at": again_at, "followed": sorted({*notice.followed, *followed}), "wanted": wanted}
+    was_woken = _n.look_at.is_distinct_from(notice.look_at)  # since it was read
+    look_at = case((was_woken, func.least(_n.look_at, again_at)), else_=again_at)
+    news = {"look_at": look_at, "followed": sorted({*notice.followed, *followed}), "wanted": wanted}
     await conn.execute(update(notices).where(_n.id == notice.id).values(news))
+
+
+async def wake(conn: AsyncConnection, cluster_id: int, began: Collection[str], *, at: datetime) -> None:
+    """Has notices looked at from ``at`` on whose changes ``began`` what was over, and goes on or was taken back."""
+    rows = [(cluster_id, *parse_change_id(public_id)) for public_id in began]
+    own = select(_d.notice_id).where(tuple_(_d.cluster_id, _d.at, _d.version_key).in_(rows))
+    fresh = _n.opened_at > at - outbox.KEPT
+    await conn.execute(update(notices).where(_n.id.in_(own), fresh).values(look_at=func.least(_n.look_at, at)))
 
 
 async def told_in(conn: AsyncConnection, channel: str, ts: str) -> tuple[Resource, ...]:

@@ -28,7 +28,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.core.changes.recent import BEGAN_WITHIN
 from app.core.changes.rollouts import KINDS
 from app.core.model import Change, Outcome, Progress, Resource, Rollout, parse_change_id
-from app.store import codec, codes, objects, partitions, tables
+from app.store import codec, codes, notices, objects, partitions, tables
 from app.store.changes import SAME_WRITE
 from app.store.merge import merge_rollouts
 
@@ -63,7 +63,19 @@ async def write(conn: AsyncConnection, cluster_id: int, told: Iterable[Rollout])
         keys = {"cluster_id", "started_at", "object_id"}
         news = {name: statement.excluded[name] for name in rows[0] if name not in keys}
         await conn.execute(statement.on_conflict_do_update(index_elements=sorted(keys), set_=news), rows)
+    turned = [one.change_id for key, one in stored.items() if one.change_id and _was_over(one, merged[key])]
+    if turned:
+        await notices.wake(conn, cluster_id, turned, at=max(map(_last_told, batch)))
     return len(rows)
+
+
+def _was_over(stored: Rollout, now: Rollout) -> bool:
+    """Whether how it ended was told, and is so no more."""
+    return stored.outcome is not Outcome.RUNNING and now.outcome is not stored.outcome
+
+
+def _last_told(rollout: Rollout) -> datetime:
+    return max(rollout.started_at, rollout.ended_at or rollout.started_at, *(step.at for step in rollout.progress))
 
 
 def _row(cluster_id: int, object_id: int, rollout: Rollout) -> dict[str, Any]:

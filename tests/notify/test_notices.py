@@ -153,6 +153,39 @@ async def test_a_failure_is_said_in_the_thread_with_how_to_undo_it(room: Room) -
     assert said["text"] == "Failed after 10 min: ProgressDeadlineExceeded."
 
 
+@pytest.mark.parametrize(
+    ("ended", "then", "shows", "said"),
+    [
+        (Outcome.FAILED, Outcome.ROLLED_BACK, "🟠", ["Failed after 10 min.", "Rolled back."]),
+        (Outcome.COMPLETE, Outcome.ROLLED_BACK, "🟠", ["Rolled back."]),
+        (Outcome.FAILED, Outcome.COMPLETE, "🟢", ["Failed after 10 min."]),
+        (Outcome.FAILED, Outcome.RUNNING, "🔵", ["Failed after 10 min."]),
+    ],
+)
+async def test_what_becomes_of_a_rollout_that_was_over_is_told(
+    room: Room, ended: Outcome, then: Outcome, shows: str, said: list[str]
+) -> None:
+    change = room.change("web")
+    await room.happens(change, rollouts=(rolling(change, updated=1),))
+    await room.passes()
+    over = rolling(change, updated=1, outcome=ended, ended_at=change.at + timedelta(minutes=10))
+    await room.happens(rollouts=(over,))
+    for _ in range(20):
+        room.clock.forward(60)
+        await room.passes(2)
+    step = Progress(room.clock(), 5, 3, 3)
+    ended_at = {Outcome.RUNNING: None, Outcome.COMPLETE: room.clock()}.get(then, over.ended_at)
+    more = {"progress": (*over.progress, step)} if then in (Outcome.RUNNING, Outcome.COMPLETE) else {}
+    turned = replace(over, outcome=then, ended_at=ended_at, **more)
+    fix = room.change("web", namespace="elsewhere")
+    begun = (rolling(fix, updated=0),) if then is Outcome.ROLLED_BACK else ()
+    await room.happens(*([fix] if begun else []), rollouts=(turned, *begun))
+    await room.passes()
+    message = next(one for one in room.messages if change.id in str(one["blocks"]))
+    assert message["text"].startswith(shows)
+    assert [one["text"] for one in room.slack.thread(message["ts"])] == said
+
+
 async def test_how_a_rollout_ends_while_its_message_is_being_edited_is_told(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:

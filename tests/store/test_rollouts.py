@@ -9,8 +9,9 @@ from datetime import timedelta
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.model import Batch, Outcome
+from app.core.model import Batch, Outcome, Progress
 from app.store import rollouts
+from app.store.merge import STEPS
 from app.store.record import record
 from tests.store.factories import CLUSTER, NOON, a_rollout
 
@@ -54,3 +55,14 @@ async def test_of_two_that_began_at_once_the_later_generation_stays(conn: AsyncC
     assert [one.generation for one in await rollouts.read_window(conn, CLUSTER, NOON - HOUR, NOON + HOUR)] == [5]
     await record(conn, Batch(CLUSTER, rollouts=(a_rollout(6),)))
     assert [one.generation for one in await rollouts.read_window(conn, CLUSTER, NOON - HOUR, NOON + HOUR)] == [6]
+
+
+async def test_of_a_rollout_that_goes_on_and_on_so_many_steps_are_kept(conn: AsyncConnection) -> None:
+    """A DaemonSet of thousands of nodes, or one that hangs while its pods come and go."""
+    steps = [Progress(NOON + timedelta(seconds=n), 9, 1 + n % 2, 1) for n in range(STEPS * 3)]
+    for n in range(0, len(steps), 60):
+        told = tuple(a_rollout(3, progress=(step,)) for step in steps[n : n + 60])
+        await record(conn, Batch(CLUSTER, rollouts=told))
+    (kept,) = await rollouts.read_window(conn, CLUSTER, NOON - HOUR, NOON + HOUR)
+    assert STEPS // 2 <= len(kept.progress) <= STEPS
+    assert (kept.progress[0].at, kept.progress[-1].at) == (NOON, NOON + timedelta(seconds=STEPS * 3 - 1))

@@ -295,7 +295,7 @@ def _move(
     observed = status.observedGeneration >= generation > 0
     # Until the controller has seen the template, the status tells of the pods of the one before it.
     if observed and not _same(rollout.progress, now):
-        rollout = replace(rollout, progress=_thinned((*rollout.progress, now)))
+        rollout = replace(rollout, progress=thinned((*rollout.progress, now)))
     if not observed:
         return rollout
     condition = next((found for found in status.conditions or () if found.type == "Progressing"), RawCondition())
@@ -334,7 +334,7 @@ def _told_to_wait(rollout: Rollout, spec: RawSpec, now: Progress) -> Rollout:
 
 def _goes_on(rollout: Rollout, now: Progress) -> Rollout:
     """What held a rollout up is over. The step makes this a later telling of it, though no count has changed."""
-    progress = _thinned((*rollout.progress, now))
+    progress = thinned((*rollout.progress, now))
     return replace(rollout, outcome=Outcome.RUNNING, ended_at=None, reason="", progress=progress)
 
 
@@ -366,9 +366,9 @@ def _same(progress: tuple[Progress, ...], now: Progress) -> bool:
     return bool(progress) and replace(progress[-1], at=now.at) == now
 
 
-def _thinned(progress: tuple[Progress, ...]) -> tuple[Progress, ...]:
-    """At most MAX_PROGRESS points: the first and the last stay, every second in between goes."""
-    return progress if len(progress) <= MAX_PROGRESS else (progress[0], *progress[1:-1:2], progress[-1])
+def thinned(progress: tuple[Progress, ...], *, most: int = MAX_PROGRESS) -> tuple[Progress, ...]:
+    """At most so many points: the first and the last stay, every second in between goes."""
+    return progress if len(progress) <= most else (progress[0], *progress[1:-1:2], progress[-1])
 
 
 def _images(template: bytes) -> tuple[str, ...]:
