@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import (
     CTE,
+    BigInteger,
     Column,
     ColumnElement,
     Double,
@@ -16,6 +17,7 @@ from sqlalchemy import (
     bindparam,
     false,
     func,
+    or_,
     select,
     true,
 )
@@ -179,17 +181,31 @@ def _hurt(*, most: int, spaced: bool) -> Select[Any]:
 
 
 async def list_rollouts(
-    conn: AsyncConnection, cluster: str | None, *, from_at: datetime, to_at: datetime, limit: int = 1000
-) -> list[Rollout]:
-    """Rollouts that began in [from_at, to_at), newest first."""
-    values = {"from_at": from_at, "to_at": to_at} | ({} if cluster is None else {"cluster": cluster})
-    answer = await conn.execute(_rolled(named=cluster is not None, limit=limit), values)
-    return [_rollout(found) for found in answer.scalar_one() or ()]
+    conn: AsyncConnection,
+    cluster: str | None,
+    *,
+    from_at: datetime,
+    to_at: datetime,
+    limit: int = 1000,
+    behind: tuple[datetime, int] | None = None,
+) -> tuple[list[Rollout], tuple[datetime, int] | None]:
+    """Rollouts that began in [from_at, to_at), newest first; and the place behind which there may be more."""
+    values: dict[str, Any] = {"from_at": from_at, "to_at": to_at}
+    values |= {} if cluster is None else {"cluster": cluster}
+    values |= {} if behind is None else {"behind_at": behind[0], "behind_id": behind[1]}
+    answer = await conn.execute(_rolled(named=cluster is not None, limit=limit, goes_on=behind is not None), values)
+    rows = answer.scalar_one() or ()
+    last = (time_of(rows[-1]["started_at"]), rows[-1]["object_id"]) if len(rows) == limit else None
+    return [_rollout(found) for found in rows], last
 
 
 @lru_cache(maxsize=64)
-def _rolled(*, named: bool, limit: int) -> Select[Any]:
-    return several(rolling=_rolling(mine_of(named=named)).limit(limit))
+def _rolled(*, named: bool, limit: int, goes_on: bool) -> Select[Any]:
+    query, c = _rolling(mine_of(named=named)).limit(limit), rollouts.c
+    if goes_on:
+        at, number = bindparam("behind_at", type_=c.started_at.type), bindparam("behind_id", type_=BigInteger)
+        query = query.where(c.started_at <= at, or_(c.started_at < at, c.object_id > number))
+    return several(rolling=query)
 
 
 def _maybe(text: str | None) -> datetime | None:

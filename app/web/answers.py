@@ -89,9 +89,10 @@ class Difference(Answer):
 
 
 class Rollouts(Answer):
-    """Rollouts, newest first."""
+    """A page of rollouts, newest first."""
 
     items: list[shapes.Rollout]
+    next: str | None
 
 
 class Incidents(Answer):

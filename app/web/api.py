@@ -145,13 +145,27 @@ async def read_object(
 async def list_rollouts(
     asked: Annotated[params.RolloutsPage, Query()], conn: Conn, request: Request
 ) -> answers.Rollouts:
-    """Those that began in [from, to); without from, in the day before to; without to, until now."""
+    """Those that began in [from, to); without from, in the day before to; without to, until now. ``next`` continues
+    behind the last one."""
     to_at = asked.to_at or deps_of(request).clock()
     from_at = asked.from_at or to_at - ROLLOUTS_BY_DEFAULT
     asked.model_copy(update={"from_at": from_at}).check(to_at)
-    found = await surroundings.list_rollouts(conn, asked.cluster, from_at=from_at, to_at=to_at, limit=asked.limit)
+    listing = Listing("rollouts", (asked.cluster,))
+    at, key = listing.decode(asked.after) if asked.after is not None else (None, "")
+    found, last = await surroundings.list_rollouts(
+        conn,
+        asked.cluster,
+        from_at=from_at,
+        to_at=to_at,
+        limit=asked.limit,
+        behind=None if at is None else (at, int(key, 16)),
+    )
     seen = await read_seen(conn, asked.cluster, from_at=from_at, to_at=to_at)
-    return answers.Rollouts(items=[shapes.Rollout.of(rollout) for rollout in found], **answers.context(seen))
+    return answers.Rollouts(
+        items=[shapes.Rollout.of(rollout) for rollout in found],
+        next=listing.encode(last[0], f"{last[1]:x}") if last else None,
+        **answers.context(seen),
+    )
 
 
 @router.get("/calls", summary="Top callers of the API server, now against before")

@@ -332,7 +332,7 @@ SHAPES: tuple[BaseModel, ...] = (
         **_around,
     ),
     _difference,
-    answers.Rollouts(items=[_rollout], **_around),
+    answers.Rollouts(items=[_rollout], next=None, **_around),
     answers.Calls(
         items=[_call], now_from=END - timedelta(minutes=5), before_from=END - timedelta(minutes=10), to=END, **_around
     ),

@@ -182,6 +182,7 @@ def _check_following(*, follow: bool, since: str | None, **of_pages: str | None)
 class RolloutsPage(Window):
     """Rollouts of a window; the newest day when no time is given."""
 
+    after: After = None
     limit: Limit = 100
 
 

@@ -206,6 +206,6 @@ async def test_a_name_that_comes_again_after_its_object_was_forgotten_is_an_obje
             )
         async with database.read.connect() as conn:
             found = await timeline.list_changes(conn, timeline.ChangeFilter(name), limit=1)
-            rolled = await surroundings.list_rollouts(conn, name, from_at=NOON, to_at=NOON + DAY)
+            rolled, _ = await surroundings.list_rollouts(conn, name, from_at=NOON, to_at=NOON + DAY)
         assert [one.key for one in found] == [again.key]
         assert [one.resource for one in rolled] == [again.resource]

@@ -7,12 +7,14 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import Batch, Outcome, Progress
-from app.store import rollouts
+from app.store import rollouts, surroundings
 from app.store.merge import STEPS
 from app.store.record import record
+from tests.core.factories import a_resource
 from tests.store.factories import CLUSTER, NOON, a_rollout
 
 HOUR = timedelta(hours=1)
@@ -55,6 +57,22 @@ async def test_of_two_that_began_at_once_the_later_generation_stays(conn: AsyncC
     assert [one.generation for one in await rollouts.read_window(conn, CLUSTER, NOON - HOUR, NOON + HOUR)] == [5]
     await record(conn, Batch(CLUSTER, rollouts=(a_rollout(6),)))
     assert [one.generation for one in await rollouts.read_window(conn, CLUSTER, NOON - HOUR, NOON + HOUR)] == [6]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 4, 5])
+async def test_of_many_that_began_at_once_no_page_leaves_one_out(conn: AsyncConnection, limit: int) -> None:
+    """An audit log of whole seconds."""
+    many = [replace(a_rollout(seconds=n // 4), resource=a_resource("Deployment", f"web-{n}")) for n in range(12)]
+    await record(conn, Batch(CLUSTER, rollouts=tuple(many)))
+    names, behind, more = list[str](), None, True
+    while more:
+        found, behind = await surroundings.list_rollouts(
+            conn, CLUSTER, from_at=NOON, to_at=NOON + HOUR, limit=limit, behind=behind
+        )
+        names += [one.resource.name for one in found]
+        more = behind is not None
+    assert len(names) == 12
+    assert set(names) == {one.resource.name for one in many}
 
 
 async def test_of_a_rollout_that_goes_on_and_on_so_many_steps_are_kept(conn: AsyncConnection) -> None:

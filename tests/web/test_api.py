@@ -177,6 +177,22 @@ async def test_rollouts_of_a_window(site: Site) -> None:
     assert starts == sorted(starts, reverse=True)
 
 
+@pytest.mark.parametrize("limit", [1, 3, 5])
+async def test_rollouts_come_in_pages_that_leave_none_out(site: Site, limit: int) -> None:
+    window = {"from": START, "to": END, "cluster": "shop"}
+    whole = (await got(site, "rollouts", **window, limit=1000))["items"]
+    pages, after = list[Any](), dict[str, str]()
+    while True:
+        page = await got(site, "rollouts", **window, **after, limit=limit)
+        pages += page["items"]
+        assert len(page["items"]) == limit or page["next"] is None
+        if page["next"] is None:
+            break
+        after = {"after": page["next"]}
+    assert pages == whole
+    assert len(whole) > 3 * limit
+
+
 async def test_callers_now_against_before(site: Site) -> None:
     found = await got(site, "calls", cluster="shop", at=END, minus="60s")
     first = found["items"][0]

@@ -13,6 +13,7 @@ LISTS = (
     "/api/v1/changes?limit=1",
     "/api/v1/changes?limit=1&namespace=payments",
     "/api/v1/changes?limit=1&derived=shown",
+    "/api/v1/rollouts?limit=1&from=2026-11-20T14:00:00Z",
     "/api/v1/incidents?limit=1",
     "/api/v1/incidents?limit=1&status=open",
     f"{HISTORY}?limit=1",
