@@ -194,7 +194,7 @@ async def list_rollouts(
     values |= {} if cluster is None else {"cluster": cluster}
     values |= {} if behind is None else {"behind_at": behind[0], "behind_id": behind[1]}
     answer = await conn.execute(_rolled(named=cluster is not None, limit=limit, goes_on=behind is not None), values)
-    rows = answer.scalar_one() or ()
+    rows: list[dict[str, Any]] = answer.scalar_one() or []
     last = (time_of(rows[-1]["started_at"]), rows[-1]["object_id"]) if len(rows) == limit else None
     return [_rollout(found) for found in rows], last
 

@@ -142,6 +142,21 @@ async def test_a_rollout_is_told_when_it_begins_and_ends_and_not_in_between(told
     assert await told.failed() == []
 
 
+@pytest.mark.parametrize(("then", "what"), [(Outcome.COMPLETE, "completed"), (Outcome.ROLLED_BACK, "rolled_back")])
+async def test_what_becomes_of_a_rollout_that_failed_is_told(told: Told, then: Outcome, what: str) -> None:
+    change = told.room.change("web", diffs=world.CULPRIT.diffs)
+    failed = rolling(change, updated=3, outcome=Outcome.FAILED, ended_at=change.at + timedelta(minutes=10))
+    await told.room.happens(change, rollouts=(failed,))
+    await told.passes()
+    for _ in range(12):
+        told.room.clock.forward(60)
+        await told.passes(2)
+    ended_at = told.room.clock() if then is Outcome.COMPLETE else failed.ended_at
+    await told.room.happens(rollouts=(remade(failed, outcome=then, ended_at=ended_at),))
+    await told.passes()
+    assert told.receiver.types == ["rollout.failed", f"rollout.{what}"]
+
+
 async def test_an_incident_is_told_when_it_opens_and_closes(told: Told, database: Database) -> None:
     began = told.room.clock()
     opened = remade(world.incident(), id="d" * 12, started_at=began)

@@ -48,14 +48,16 @@ class Life:
         where the version does not say its spec."""
         resource = sighting.resource
         if resource.kind in ROLLED_OUT and resource.api_group == "apps":
+            own = [one for one in learned.changes if one.resource == resource]
+            made = next((one.id for one in own if one.verb is Verb.CREATE), None)
             rolled = self._rollouts.observe(
                 resource,
                 body,
                 at=sighting.at,
-                created=sighting.verb is Verb.CREATE,
-                begun_by=lambda: self._recent.began_rollout(resource, sighting.at),
+                created=sighting.verb is Verb.CREATE or made is not None,
+                begun_by=lambda: made or self._recent.began_rollout(resource, sighting.at),
                 spec_known=spec_known,
-                since=next((one.since for one in learned.changes if one.since and one.resource == resource), None),
+                since=next((one.since for one in own if one.since), None),
             )
             return structs.replace(learned, rollouts=rolled) if rolled else learned
         if resource.kind == "Pod" and resource.api_group == "":

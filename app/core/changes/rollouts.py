@@ -98,10 +98,10 @@ class Rollouts:
     ) -> tuple[Rollout, ...]:
         """Rollouts that began, moved or ended with this version: each an upsert keyed (resource, started_at).
 
-        ``created``: the object was made by this write. ``begun_by`` finds the id of the change that touched the
-        template last; it is asked only where a rollout begins. ``spec_known`` is the spec without secrets:
-        it is asked only where neither the body nor what was observed here tells of it. ``since``: what is new in this
-        version may have been so from then on, unseen.
+        ``created``: the object was made by this write, or nobody saw it made. ``begun_by`` finds the id of the change
+        that touched the template last; it is asked only where a rollout begins. ``spec_known`` is the spec without
+        secrets: it is asked only where neither the body nor what was observed here tells of it. ``since``: what is new
+        in this version may have been so from then on, unseen.
         """
         said = self._as_before(resource, body, spec_known) if isinstance(body, AsBefore) else self._said(resource, body)
         if said is None:
@@ -116,7 +116,9 @@ class Rollouts:
             known = self._remember(resource, _Workload(body.uid, template, images, spec))
             change_id = begun_by()
             if created or change_id or _under_way(resource.kind, spec, status):
-                known.last = begin(known, change_id=change_id, before=())
+                was_late = created and body.created is not None and at - body.created > _AT_ONCE
+                started_at = body.created if was_late else None
+                known.last = begin(known, change_id=change_id, before=(), started_at=started_at)
         elif known.template != template:
             found += _end_last(known, template, at=at)
             before = known.images
@@ -221,12 +223,13 @@ def _begin(
     change_id: str | None,
     images: tuple[str, ...],
     before: tuple[str, ...],
+    started_at: datetime | None = None,
 ) -> Rollout:
     return Rollout(
         resource,
         body.uid,
         body.generation or 0,
-        at,
+        started_at or at,
         Outcome.RUNNING,
         change_id=change_id,
         images=images,

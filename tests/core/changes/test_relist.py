@@ -58,6 +58,20 @@ def test_a_rollout_begun_unseen_follows_from_that_change() -> None:
     assert [rollout.change_id for rollout in learned[-1].rollouts] == [change.id]
 
 
+@pytest.mark.parametrize(("available", "outcome"), [(2, Outcome.COMPLETE), (1, Outcome.RUNNING)])
+def test_the_rollout_of_a_workload_created_unseen_began_with_it(available: int, outcome: Outcome) -> None:
+    status: Object = {"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "availableReplicas": available}
+    if outcome is Outcome.COMPLETE:
+        through = {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}
+        status["conditions"] = [{**through, "lastUpdateTime": at(41).isoformat()}]
+    fresh = born(a_deployment("fresh", version=7, status=status, meta={"generation": 1}), 30)
+    learned = learn(listed(a_deployment(version=5), 0), listed(fresh, 65))
+    (made,) = changes(learned)
+    (rollout,) = learned[-1].rollouts
+    assert (rollout.change_id, rollout.started_at, rollout.outcome) == (made.id, at(30), outcome)
+    assert rollout.ended_at == (at(41) if outcome is Outcome.COMPLETE else None)
+
+
 def test_a_rollout_that_failed_unseen_failed_though_that_was_before_it_was_seen_to_begin() -> None:
     counts: Object = {"replicas": 2, "updatedReplicas": 2, "availableReplicas": 2}
     failed = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
