@@ -233,8 +233,8 @@ async def looked(
 
 async def wake(conn: AsyncConnection, cluster_id: int, began: Collection[str], *, at: datetime) -> None:
     """Has notices looked at from ``at`` on whose changes ``began`` what was over, and goes on or was taken back."""
-    rows = [(cluster_id, *parse_change_id(public_id)) for public_id in began]
-    own = select(_d.notice_id).where(tuple_(_d.cluster_id, _d.at, _d.version_key).in_(rows))
+    keys = [key for _, key in map(parse_change_id, began)]  # an id holds no more of a time than milliseconds
+    own = select(_d.notice_id).where(_d.cluster_id == cluster_id, _d.version_key.in_(keys))
     fresh = _n.opened_at > at - outbox.KEPT
     await conn.execute(update(notices).where(_n.id.in_(own), fresh).values(look_at=func.least(_n.look_at, at)))
 

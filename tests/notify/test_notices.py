@@ -165,6 +165,7 @@ async def test_a_failure_is_said_in_the_thread_with_how_to_undo_it(room: Room) -
 async def test_what_becomes_of_a_rollout_that_was_over_is_told(
     room: Room, ended: Outcome, then: Outcome, shows: str, said: list[str]
 ) -> None:
+    room.clock.forward(0.000123)  # an id holds milliseconds
     change = room.change("web")
     await room.happens(change, rollouts=(rolling(change, updated=1),))
     await room.passes()

@@ -24,6 +24,7 @@ from app.core.model import (
     Progress,
     Rollout,
     Symptom,
+    change_id,
 )
 from app.store import changes, gaps, objects, rollouts, series, symptoms
 from app.store.merge import merge_changes, merge_rollouts
@@ -88,7 +89,7 @@ def some_rollout(draw: st.DrawFn) -> Rollout:
         outcome=draw(st.sampled_from(list(Outcome))),
         ended_at=None if ended is None else NOON + timedelta(seconds=ended),
         progress=tuple(sorted(set(steps), key=lambda p: (p.at, p.updated, p.available, p.desired))),
-        change_id=draw(st.sampled_from([None, "c" * 28])),
+        change_id=draw(st.sampled_from([None, change_id(NOON, 7)])),
         images=draw(st.sampled_from([(), ("app:1",), ("app:2",)])),
         images_before=draw(st.sampled_from([(), ("app:0",), ("app:1",)])),
         reason=draw(st.sampled_from(["", "ProgressDeadlineExceeded"])),
