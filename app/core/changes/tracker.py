@@ -15,6 +15,7 @@ from msgspec import structs
 
 from app.core.changes import guesses, made, summaries
 from app.core.changes.derived import Derivation
+from app.core.changes.late import Late, unchanged
 from app.core.changes.lateness import TICK
 from app.core.changes.life import Life
 from app.core.changes.patches import applied, patch_diffs, scaled
@@ -38,7 +39,7 @@ from app.core.model import (
 )
 from app.core.objects import kinds
 from app.core.objects.body import AsBefore, Body, read_body
-from app.core.objects.diff import diff, undo, unordered
+from app.core.objects.diff import diff
 from app.core.objects.kinds import Policy
 from app.core.objects.memory import Entry, Memory
 from app.core.objects.normalise import normalise
@@ -80,6 +81,7 @@ class Tracker:
         self._kinds = own_kinds or kinds.Kinds()
         self._sight = Sight()
         self._quiet = Quiet()
+        self._late = Late(self._memory, self._recent, self._telling, self._requests, self._quiet, state_of=self._state)
         self.wanted = set[str]()
         """The uids of objects that are to be told as a whole; who sees to it forgets them."""
 
@@ -165,7 +167,7 @@ class Tracker:
         if entry.deleted and not entry.uid and sighting.source != "audit":  # another that took the name
             return self._first(sighting, body)
         if entry.deleted or (entry.uid and body.uid and entry.uid != body.uid):
-            return self._gone(sighting, body, entry)
+            return self._late.after_end(sighting, body, entry)
         late = body.version <= entry.version
         if sighting.source == "watch":
             if sighting.verb is None and body.version > entry.watched_to:
@@ -173,13 +175,13 @@ class Tracker:
             entry.watched_from = entry.watched_from or body.version
             entry.watched_to = max(entry.watched_to, body.version)
         if late:
-            return self._late(sighting, body, entry)
+            return self._late.version(sighting, body, entry)
         if not entry.is_known:
             return self._first(sighting, body)
         if body.hash == entry.raw:
             self._hush(sighting, body, entry)
             entry.version = body.version
-            return self._unchanged(sighting)
+            return unchanged(sighting)
         if sighting.subresource == "status" and kinds.policy(resource.api_group, resource.kind) is not Policy.STATE:
             return self._refreshed(sighting, body, entry)
         return self._compared(sighting, body, entry)
@@ -220,9 +222,6 @@ class Tracker:
     def _hush(self, sighting: Sighting, body: Body, entry: Entry) -> None:
         self._quiet.note(sighting, body, partial(self._sight.since, sighting.resource, entry))
 
-    def _unchanged(self, sighting: Sighting) -> Learned:
-        return Learned(no_op=True) if sighting.source == "audit" and sighting.subresource == "" else NOTHING
-
     def _compared(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
         old, new = self._memory.state(entry), self._state(sighting.resource, body)
         before, was_guessed = entry.version, entry.guessed
@@ -233,7 +232,7 @@ class Tracker:
             self._hush(sighting, body, entry)
             if was_guessed:
                 self._keep(sighting.resource, entry, body, new)
-            return self._unchanged(sighting)
+            return unchanged(sighting)
         entry.before, entry.changed = before, body.version
         self._keep(sighting.resource, entry, body, new)
         states = (self._object_state(sighting, entry, new),)
@@ -280,82 +279,6 @@ class Tracker:
             return Learned(self._telling.new(made_unseen, whole, body, new), states)
         return Learned(states=states)
 
-    def _gone(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
-        """A late telling of an object that is known to be gone: of a write that was told, or of one that only an API
-        server knows that had to send its audit events again, in whichever order they came."""
-        if sighting.verb is None or sighting.subresource:
-            return NOTHING
-        if known := self._recent.of_write(sighting, body.uid, str(body.version)):
-            return self._telling.again(known, sighting)
-        watched = entry.uid == body.uid and entry.watched_from <= body.version <= entry.watched_to
-        if watched or sighting.source != "audit" or made.is_state(sighting):
-            return NOTHING
-        new = self._state(sighting.resource, body)
-        change = self._requests.as_diff(sighting, body, new=new)
-        if sighting.verb is Verb.CREATE:
-            change = made.whole(sighting, Verb.CREATE, new, body=body)
-        elif sighting.patch is None and not body.untouched_at(sighting.at):
-            change = structs.replace(made.update(sighting, body, (), old=None, new=None), diff_source=DiffSource.NONE)
-        return Learned(self._telling.new(sighting, change, body, None)) if change else NOTHING
-
-    def _late(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
-        """A version that is not newer than what is known: a second telling, a write without effect, or a straggler."""
-        if sighting.verb is None or sighting.subresource == "status":
-            return NOTHING
-        known = self._recent.of_write(sighting, body.uid, str(body.version)) or self._recent.near(sighting, body)
-        if known is not None:
-            return self._telling.again(known, sighting)
-        if sighting.verb is Verb.CREATE:
-            new = self._state(sighting.resource, body)
-            return Learned(self._telling.new(sighting, made.whole(sighting, Verb.CREATE, new, body=body), body, new))
-        watched = sighting.source != "watch" and entry.watched_from <= body.version <= entry.watched_to
-        if watched or (body.version >= entry.changed and body.hash == entry.raw):
-            return self._told_before(sighting, body, entry)
-        return self._straggler(sighting, body, entry)
-
-    def _told_before(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
-        """A write without effect; or, of an object that the store knew, a write that an earlier run was told of."""
-        same = self._unchanged(sighting)
-        self._quiet.told_again(sighting, body)
-        if not entry.recalled or sighting.source != "audit":
-            return same
-        return structs.replace(same, improvements=(made.update(sighting, body, (), old=None, new=None),))
-
-    def _straggler(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
-        """Two writes were told in the wrong order: the later one's diff holds both, and is now told apart."""
-        state, current = self._state(sighting.resource, body), self._memory.state(entry)
-        rest = diff(state, current)
-        quiet = self._quiet.take(sighting.resource, after=body.version)
-        if body.version >= entry.changed and (not rest or quiet is None):
-            return self._told_before(sighting, body, entry)
-        later = self._recent.by_key(made.key_of(sighting.resource, entry.uid, str(entry.changed)))
-        if body.version >= entry.changed and quiet is not None:
-            before, later = current, quiet
-        elif later is not None and made.is_compared(later) and entry.before < body.version:
-            undone = undo(later.diffs, current)
-            before = undone if isinstance(undone, dict) else None
-        else:
-            change = self._requests.as_diff(sighting, body, new=state)
-            return Learned(self._telling.new(sighting, change, body, None)) if change else NOTHING
-        found = unordered(diff(before, state))
-        if not found:
-            return self._unchanged(sighting)
-        if not rest:  # what came after it changed nothing: what a LIST showed then was this write
-            told = made.update(sighting, body, found, old=before, new=state)
-            return self._telling.again(later, sighting, richer=told)
-        words = summaries.summary(later.resource, later.verb, rest, old=state, new=current)
-        corrected = structs.replace(later, diffs=rest, summary=words)
-        if later.since is not None:
-            corrected = unseen(corrected, max(later.since, sighting.at))
-        if later is quiet:
-            self._recent.add(corrected)
-            entry.changed = int(later.resource_version)
-        else:
-            self._recent.update(corrected)
-        entry.before = body.version
-        change = made.update(sighting, body, found, old=before, new=state)
-        return Learned((*self._telling.new(sighting, change, body, state), corrected))
-
     # -- writes without a whole object
 
     def _told(self, sighting: Sighting) -> Learned:
@@ -372,7 +295,7 @@ class Tracker:
             return NOTHING
         version = int(sighting.resource_version) if sighting.resource_version.isdigit() else 0
         if version and entry and entry.watched_from <= version <= entry.watched_to:
-            return self._unchanged(sighting)
+            return unchanged(sighting)
         patch = self._requests.read(sighting)
         old = self._memory.state(entry) if entry else None
         key = made.key_of(
@@ -396,7 +319,7 @@ class Tracker:
             found = patch_diffs(scaled(patch, sighting.subresource), old)
             new = applied(found, old)
         if not found:
-            return self._unchanged(sighting)
+            return unchanged(sighting)
         source = DiffSource.STATES if old is not None and sighting.subresource == "scale" else DiffSource.PATCH
         change = structs.replace(base, diffs=found, diff_source=source)
         change = structs.replace(change, summary=summaries.summary(resource, change.verb, found, old=old, new=new))
