@@ -100,6 +100,8 @@ class Late:
             undone = undo(later.diffs, current)
             before = undone if isinstance(undone, dict) else None
         else:
+            if sighting.source == "watch":  # what this write changed nobody knows yet
+                entry.watched_from = body.version + 1
             change = self._requests.as_diff(sighting, body, new=state)
             return Learned(self._telling.new(sighting, change, body, None)) if change else NOTHING
         found = unordered(diff(before, state))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any, NamedTuple
 
 import orjson
@@ -13,12 +14,15 @@ from msgspec.structs import replace
 from app.core.bounded import first_of, put
 from app.core.changes import made
 from app.core.changes.sightings import Sighting
-from app.core.model import Change, FieldDiff, Object, Resource, Verb
+from app.core.model import NOBODY, Actor, Change, FieldDiff, Object, Resource, Verb
 from app.core.objects.body import Body
 from app.core.objects.packed import Packing
 
 SAME_WRITE = timedelta(seconds=2)
 """How far apart an audit event without a version and a watch event of one write may lie."""
+
+_MOST_NEAR = 64
+"""How many changes of an object, the last told first, are looked at for that."""
 
 _ROLLED_OUT = (("spec", "template"), ("spec", "updateStrategy"))
 
@@ -134,24 +138,23 @@ class Recent:
         """The object's recent changes, the last told first; the values of their diffs may be left out."""
         return (_brief(self._changes[key]) for key in reversed(self._by_object.get(resource, ())))
 
-    def near(self, sighting: Sighting, body: Body | None) -> Change | None:
-        """The change that this sighting tells of again, where a version cannot say so.
+    def near(self, sighting: Sighting, body: Body | None, *, told: Change | None = None) -> Change | None:
+        """The change that this sighting tells of again, where a version cannot say so; ``told`` is what it tells.
 
-        One of the two has no version; same object, same verb, within SAME_WRITE, told by the other source only.
+        One of the two has no version; same object, same verb, within SAME_WRITE, told by the other source only. Of
+        several that fit the first: the audit log and a watch each tell of writes in the order in which they were made.
         """
         if body is not None and sighting.resource not in self._unversioned:
             return None
-        best: Change | None = None
-        for change in self.of(sighting.resource):
-            if sighting.at - change.at > 5 * SAME_WRITE:
-                break
-            if sighting.source in change.sources or change.verb is not sighting.verb:
-                continue
-            if body is not None and change.resource_version:
-                continue
-            apart = abs(change.at - sighting.at)
-            if apart <= SAME_WRITE and (best is None or apart < abs(best.at - sighting.at)):
-                best = change
+        fits = (
+            change
+            for change in islice(self.of(sighting.resource), _MOST_NEAR)
+            if sighting.source not in change.sources
+            and change.verb is sighting.verb
+            and not (body is not None and change.resource_version)
+            and abs(change.at - sighting.at) <= SAME_WRITE
+        )
+        best = min(fits, key=lambda change: _unlike(change, sighting, told), default=None)
         return best and self.by_key(best.key)
 
     def created(self, resource: Resource, uid: str) -> bool:
@@ -171,6 +174,22 @@ class Recent:
     def objects(self, kind: str) -> list[Resource]:
         """The objects of a kind with recent changes."""
         return [resource for resource in self._by_object if resource.kind == kind]
+
+
+def _unlike(change: Change, sighting: Sighting, told: Change | None) -> tuple[bool, bool, bool, datetime]:
+    """How little a change fits to what a sighting tells, for those that fit at all: whether something else was asked
+    for, or another program wrote; whether a watch told of it before it was asked for."""
+    asked, shown = ({found.path for found in one.diffs} if one else set() for one in (change, told))
+    by_watch = sighting.source != "audit"
+    request, manager = (change.actor, told.actor if told else NOBODY) if by_watch else (sighting.actor, change.actor)
+    early = sighting.at < change.at if by_watch else change.at < sighting.at
+    return bool(shown) and not asked <= shown, _differ(request, manager), early, change.at
+
+
+def _differ(request: Actor, manager: Actor) -> bool:
+    """Whether the program that made a request is another than the one whose fields these are: a manager is called as
+    its program, mostly with what that did behind it (kubectl-edit)."""
+    return bool(manager.name and request.user_agent) and not manager.name.lower().startswith(request.user_agent.lower())
 
 
 def _brief(found: Change | _Packed) -> Change:

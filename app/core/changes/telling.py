@@ -31,15 +31,16 @@ class Telling:
         resource = change.resource
         if made.is_state(sighting):
             return ()
+        if known := self._recent.by_key(change.key):
+            return self.again(known, sighting, richer=change).changes
         if sighting.source != "audit":
-            known = self._recent.near(sighting, body)
-            if known is not None:
-                return self.again(known, sighting, richer=change).changes
             if change.actor.source is ActorSource.UNKNOWN and change.verb is not Verb.DELETE and body is not None:
                 entry = self._memory.peek(resource)
                 before = entry.wrote if entry else ""
                 who = actor_from_managed_fields(body.managed_fields(), change.diffs, before=before)
                 change = replace(change, actor=who)
+            if known := self._recent.near(sighting, body, told=change):
+                return self.again(known, sighting, richer=change).changes
         if self._derived.is_state(change, state):
             return ()
         begun_by = self._derived.begun_by(change)

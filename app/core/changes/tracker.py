@@ -20,7 +20,7 @@ from app.core.changes.lateness import TICK
 from app.core.changes.life import Life
 from app.core.changes.patches import applied, patch_diffs, scaled
 from app.core.changes.quiet import Quiet
-from app.core.changes.recent import Recent
+from app.core.changes.recent import SAME_WRITE, Recent
 from app.core.changes.requests import Requests
 from app.core.changes.sight import Sight, moved_on, note, unseen
 from app.core.changes.sightings import NOTHING, Learned, Sighting
@@ -140,10 +140,11 @@ class Tracker:
         before = known.version if known and known.uid == body.uid else -1
         learned = self._seen(sighting, body)
         known = self._memory.peek(resource)
-        moved = known is not None and known.version == body.version > before and known.uid == body.uid
-        if known is not None and known.version == body.version and known.uid == body.uid:
-            is_written = policy is not Policy.STATE and (learned is not NOTHING or not is_built_in)
-            note(known, sighting, body, fields=moved and is_written)
+        if known is None or known.deleted or known.version != body.version or known.uid != body.uid:
+            return learned
+        moved = body.version > before
+        is_written = policy is not Policy.STATE and (learned is not NOTHING or not is_built_in)
+        note(known, sighting, body, fields=moved and is_written)
         return self._life.moved(sighting, body, learned) if moved else learned
 
     def _spelled(self, sighting: Sighting) -> Sighting:
@@ -166,8 +167,29 @@ class Tracker:
             return self._first(sighting, body)
         if entry.deleted and not entry.uid and sighting.source != "audit":  # another that took the name
             return self._first(sighting, body)
-        if entry.deleted or (entry.uid and body.uid and entry.uid != body.uid):
+        if entry.uid and body.uid and entry.uid != body.uid:
             return self._late.after_end(sighting, body, entry)
+        return self._ending(sighting, body, entry) if entry.deleted else self._followed(sighting, body, entry)
+
+    def _ending(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
+        """The audit log told that an object is gone; a watch, which tells all in its order, may be behind it."""
+        is_watched = sighting.source == "watch" and sighting.verb is not None
+        if is_watched and sighting.verb is Verb.CREATE and not entry.is_known:
+            learned = self._first(sighting, body)
+            if (again := self._memory.peek(sighting.resource)) is not None:
+                again.deleted = again.deleting = True
+        elif entry.is_known and (is_watched or (sighting.source == "audit" and not entry.recalled)):
+            learned = self._followed(sighting, body, entry)
+        else:
+            return self._late.after_end(sighting, body, entry)
+        told = self._recent.by_key(made.deletion_key(sighting, body.uid))
+        gone_at = told.at if told else sighting.at
+        return structs.replace(
+            learned, states=tuple(structs.replace(one, deleted_at=gone_at) for one in learned.states)
+        )
+
+    def _followed(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
+        resource = sighting.resource
         late = body.version <= entry.version
         if sighting.source == "watch":
             if sighting.verb is None and body.version > entry.watched_to:
@@ -245,7 +267,7 @@ class Tracker:
             change = made.update(edit, body, found, old=old, new=new)
             if sighting.verb is None:
                 change = unseen(change, self._sight.since(sighting.resource, entry))
-            if asked and (known := self._recent.by_key(asked)):
+            if known := self._asked(asked, edit, body, change):
                 told = self._telling.again(known, edit, richer=change).changes
             else:
                 told = self._telling.new(edit, change, body, new)
@@ -253,6 +275,15 @@ class Tracker:
             entry.deleting = True
             told += self._telling.new(sighting, made.whole(sighting, Verb.DELETE, new, body=body), body, new)
         return Learned(told, states)
+
+    def _asked(self, key: int, sighting: Sighting, body: Body, change: Change) -> Change | None:
+        """The request of which a watch shows what came: that of this ``key``, or one before it that was not shown."""
+        guessed = self._recent.by_key(key) if key else None
+        if guessed is None or guessed.at > sighting.at + SAME_WRITE:
+            return None
+        first = self._recent.near(sighting, body, told=change)
+        fits = first is not None and {one.path for one in first.diffs} <= {one.path for one in change.diffs}
+        return first if first is not None and fits and first.at < guessed.at else guessed
 
     def _first(self, sighting: Sighting, body: Body) -> Learned:
         """An object, or a life of it, of which nothing is known yet."""
@@ -267,9 +298,8 @@ class Tracker:
         if kinds.policy(resource.api_group, resource.kind) is Policy.STATE:
             return Learned(states=states)
         if sighting.verb is Verb.CREATE:
-            return Learned(
-                self._telling.new(sighting, made.whole(sighting, Verb.CREATE, new, body=body), body, new), states
-            )
+            whole = made.whole(sighting, Verb.CREATE, new, body=body)
+            return Learned(self._telling.new(sighting, whole, body, new), states)
         if sighting.verb is Verb.UPDATE and sighting.subresource == "":
             told = self._requests.as_diff(sighting, body, new=new)
             return Learned(self._telling.new(sighting, told, body, new) if told else (), states)
@@ -346,32 +376,45 @@ class Tracker:
         entry = self._known(resource, body.uid if body else sighting.uid)
         uid = (body.uid if body else "") or sighting.uid or (entry.uid if entry else "")
         known = self._recent.by_key(made.deletion_key(sighting, uid))
-        lingers = made.lingers(sighting, body, is_watched=entry is not None and entry.watched_to > 0)
-        old = self._memory.state(entry) if entry and entry.uid in ("", uid) else None
-        if old is None and body is not None:
-            old = self._state(resource, body)
-        learned = NOTHING
-        if entry is None:
-            entry = Entry(uid=uid)
-        if entry.uid in ("", uid) and not entry.deleted:
-            if lingers:
-                entry.deleting = True
-            else:
-                learned = self._ended(sighting, entry)
-                if uid and not entry.uid:  # what was written to it was told by its name alone
-                    learned = structs.replace(learned, ended=(made.gone(sighting, uid),))
-            entry.version = max(entry.version, body.version if body else 0)
-            self._memory.put(resource, entry)
-        elif entry.uid and uid and entry.uid != uid and not lingers:
-            learned = Learned(ended=(made.gone(sighting, uid),))
+        is_told = known is None and not made.is_state(sighting)
+        old = self._last(sighting, body, entry, uid) if is_told else None
+        entry = entry or Entry(uid=uid)
+        learned = self._end(sighting, body, entry, uid)
         if known is not None:
             return structs.replace(learned, changes=self._telling.again(known, sighting).changes)
-        if made.is_state(sighting):
+        if not is_told:
             return learned
         change = made.whole(sighting, Verb.DELETE, old, body=body, uid=uid)
         if sighting.source == "watch" and body is None:
             change = unseen(change, self._sight.since(resource, entry))
         return structs.replace(learned, changes=self._telling.new(sighting, change, body, old))
+
+    def _last(self, sighting: Sighting, body: Body | None, entry: Entry | None, uid: str) -> Object | None:
+        """The last state of an object that was deleted, None where nobody told it."""
+        known = self._memory.state(entry) if entry and entry.uid in ("", uid) else None
+        is_newer = body is not None and entry is not None and body.version > entry.version and body.hash != entry.raw
+        return self._state(sighting.resource, body) if body is not None and (is_newer or known is None) else known
+
+    def _end(self, sighting: Sighting, body: Body | None, entry: Entry, uid: str) -> Learned:
+        """What is known of an object that was deleted, and that it is gone, unless it lingers."""
+        lingers = made.lingers(sighting, body, is_watched=entry.watched_to > 0)
+        if entry.uid and uid and entry.uid != uid and not lingers:
+            return Learned(ended=(made.gone(sighting, uid),))
+        if entry.uid not in ("", uid) or (entry.deleted and sighting.source != "watch"):
+            return NOTHING
+        learned = NOTHING
+        if entry.deleted:
+            self._memory.forget(entry)  # a watch has told all that was written to it
+        elif lingers:
+            entry.deleting = True
+        else:
+            learned = self._ended(sighting, entry)
+            if uid and not entry.uid:  # what was written to it was told by its name alone
+                learned = structs.replace(learned, ended=(made.gone(sighting, uid),))
+        if not (entry.deleted and entry.is_known):
+            entry.version = max(entry.version, body.version if body else 0)
+        self._memory.put(sighting.resource, entry)
+        return learned
 
     def _finalized(self, sighting: Sighting) -> Learned:
         """The last write to a Namespace that is being deleted, by which it goes."""
@@ -383,8 +426,11 @@ class Tracker:
 
     def _ended(self, sighting: Sighting, entry: Entry) -> Learned:
         """The object is gone, and what hurt or was under way with it."""
-        entry.deleted, entry.raw = True, 0
-        self._memory.forget(entry)
+        entry.deleted = entry.deleting = True
+        is_awaited = sighting.source == "audit" and entry.watched_to and not made.is_state(sighting)
+        if not is_awaited:
+            entry.raw = 0
+            self._memory.forget(entry)
         gone = structs.replace(self._object_state(sighting, entry, None), deleted_at=sighting.at)
         return structs.replace(self._life.ended(sighting.resource, sighting.at), states=(gone,))
 

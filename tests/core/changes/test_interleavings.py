@@ -1,0 +1,126 @@
+"""All orders in which a watch and the audit log may tell of an object's life: each write is one change, by its writer.
+
+A watch tells in the order of the writes; so does the audit log, but where an API server has to send its events again,
+each batch for itself. Both reach the tracker at times of their own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations, permutations
+from typing import Any
+
+import pytest
+
+from app.core.changes.sightings import Sighting
+from app.core.model import Actor, Change, Verb
+from app.core.objects.actors import actor_from_audit
+from tests.core.learning import ALICE, an_object, audited, changes, learn, listed, managed, seen, told
+
+NAMES = ("alice", "bob", "carol", "dave")
+WRITERS = [actor_from_audit({"username": name}, user_agent="kubectl/v1.36.3 (linux/amd64)") for name in NAMES]
+VERBS = (Verb.CREATE, Verb.UPDATE, Verb.UPDATE, Verb.DELETE)
+Told = tuple[Verb, str, str]
+"""Verb, writer, and the first letters of who told it."""
+
+
+def version(number: int, value: int, uid: str = "uid-a") -> Any:
+    return an_object("ConfigMap", "a", version=number, data={"x": str(value)}, meta={"uid": uid})
+
+
+def watch_of(gap: float) -> list[Sighting]:
+    """What a watch tells: made with 0, set to 1, set to 2, deleted, ``gap`` seconds apart."""
+    return [seen(version(6 + n, min(n, 2)), 0.05 + n * gap, verb=verb) for n, verb in enumerate(VERBS)]
+
+
+def audit_of(gap: float, *, level: str, uid: str) -> list[Sighting]:
+    """The same as an audit log tells it; ``uid`` is what it says of the object that was deleted."""
+    return [_audited(verb, n, n * gap, level, uid, WRITERS[n]) for n, verb in enumerate(VERBS)]
+
+
+def _audited(verb: Verb, number: int, seconds: float, level: str, uid: str, actor: Actor) -> Sighting:
+    value = {"x": str(number)}
+    if verb is Verb.DELETE:
+        if uid == "whole":
+            return audited(version(8, 2), seconds, verb=verb, actor=actor)
+        return told("ConfigMap", "a", seconds, verb=verb, actor=actor, uid=uid)
+    patch: Any = {"data": value}
+    if verb is Verb.CREATE:
+        patch = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": value}
+    if level == "RequestResponse":
+        asked = patch if verb is Verb.UPDATE else None
+        return audited(version(6 + number, number), seconds, verb=verb, actor=actor, patch=asked)
+    return told("ConfigMap", "a", seconds, verb=verb, actor=actor, patch=patch if level == "Request" else None)
+
+
+def merged(one: Sequence[Sighting], other: Sequence[Sighting]) -> Iterator[list[Sighting]]:
+    """All orders of both that keep the order of each."""
+    for places in combinations(range(len(one) + len(other)), len(one)):
+        first, second = iter(one), iter(other)
+        yield [next(first if place in places else second) for place in range(len(one) + len(other))]
+
+
+def summed(found: Iterable[Change]) -> Counter[Told]:
+    return Counter((one.verb, one.actor.name, "".join(sorted(source[0] for source in one.sources))) for one in found)
+
+
+def named(orders: Iterable[list[Sighting]], expected: Counter[Told]) -> dict[str, Counter[Told]]:
+    """The orders of which something else was learned than expected, each as W6 A7 …, with what was."""
+    wrong = {}
+    for order in orders:
+        got = summed(changes(learn(*order)))
+        if got != expected:
+            wrong[" ".join(f"{one.source[0]}{one.verb or 'list'}{one.resource_version}" for one in order)] = got
+    return wrong
+
+
+LIFE = Counter(zip(VERBS, NAMES, ["aw"] * 4, strict=True))
+LEVELS = [("RequestResponse", "uid-a"), ("RequestResponse", "whole"), ("RequestResponse", "")]
+LEVELS += [(level, uid) for level in ("Request", "Metadata") for uid in ("uid-a", "")]
+
+
+@pytest.mark.parametrize("gap", [10, 0.1])
+@pytest.mark.parametrize(("level", "uid"), LEVELS)
+def test_each_write_is_one_change_of_both_and_by_its_writer(level: str, uid: str, gap: float) -> None:
+    orders = [*merged(watch_of(gap), audit_of(gap, level=level, uid=uid))]
+    assert len(orders) == 70
+    assert named(orders, LIFE) == {}
+    for order in orders:
+        words = {one.actor.name: one.summary for one in changes(learn(*order))}
+        assert (words["bob"], words["carol"]) == ("x of ConfigMap a: 0 → 1", "x of ConfigMap a: 1 → 2")
+
+
+@pytest.mark.parametrize(("level", "uid"), LEVELS)
+def test_also_where_the_audit_log_is_out_of_order_none_is_lost_or_told_twice(level: str, uid: str) -> None:
+    """Which of two requests without a version a watch shows, their order alone tells (level Request): it may be taken
+    for the other's, and is told beside it. An update that is told before all that was before it takes with it what the
+    watch says of the one before; that the watch has told of that too is not known then."""
+    watch, audit = watch_of(10), audit_of(10, level=level, uid=uid)
+    wrong = named((order for again in permutations(audit) for order in merged(watch, again)), LIFE)
+    alike = LIFE - Counter([(Verb.UPDATE, "bob", "aw")]) + Counter([(Verb.UPDATE, "bob", "a")])
+    most = {"RequestResponse": 105, "Request": 60, "Metadata": 0}[level]
+    assert len(wrong) <= most
+    assert [order for order, got in wrong.items() if got != alike] == []
+
+
+def test_of_two_requests_that_fit_it_is_that_of_the_program_whose_fields_these_are() -> None:
+    """A controller writes a moment after each rollout, what is no desired state; at level Metadata nobody says so."""
+    controller = actor_from_audit({"username": "system:serviceaccount:x:y"}, user_agent="controller-manager/v1.36.3")
+    fields = [managed("kubectl-edit", seconds=1, fields={"f:data": {"f:x": {}}})]
+    meta = {"uid": "uid-a", "managedFields": fields}
+    shown = seen(an_object("ConfigMap", "a", version=8, data={"x": "2"}, meta=meta), 1.6)
+    hers, its = told("ConfigMap", "a", 1.2, actor=ALICE), told("ConfigMap", "a", 1.0, actor=controller)
+    for order in ((its, hers, shown), (hers, its, shown), (hers, shown, its), (shown, hers, its)):
+        found = changes(learn(listed(version(5, 1)), *order))
+        assert {one.actor.name: one.sources for one in found if "watch" in one.sources} == {"alice": {"audit", "watch"}}
+        assert len(found) == 2
+
+
+def test_what_a_watch_tells_after_the_audit_log_told_of_the_end_is_no_object_that_is_there() -> None:
+    watch, audit = watch_of(10), audit_of(10, level="Metadata", uid="uid-a")
+    learned = learn(watch[0], *audit, *watch[1:])
+    after = [state for one in learned[5:] for state in one.states]
+    assert {state.deleted_at for state in after} == {audit[-1].at}
+    shown: Any = after[-1].state
+    assert shown["data"] == {"x": "2"}
