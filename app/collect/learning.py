@@ -116,9 +116,10 @@ class Learning:
             return await objects.load_states(conn, self.cluster, missing)
 
     async def _recall(self, at: datetime) -> None:
-        """What an earlier run learned shortly before the first sighting of this one, which waits for it."""
+        """What an earlier run learned shortly before the first sighting of this one, which waits for it, and after it:
+        of a watch and an audit log one is ahead of the other."""
         async with self.engine.connect() as conn:
-            lately = await changes.read_window(conn, self.cluster, at - LATELY, at, limit=MOST_LATELY)
+            lately = await changes.read_window(conn, self.cluster, at - LATELY, at + LATELY, limit=MOST_LATELY)
             self.learner.tracker.recall_lately(lately, await hurts.read_open(conn, self.cluster, at))
 
     def ask(self, sightings: list[Sighting]) -> Known:

@@ -18,9 +18,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.collect import learning, told
 from app.collect.follow import Follower
 from app.collect.spool import Spool
+from app.collect.words import Saw, Served
 from app.core.model import Batch
+from app.store import collectors
 from app.store.record import Recorded, record
-from tests.collect.test_importer import NOW, Lab, audited, lab, read, write
+from tests.collect.test_importer import NOW, T0, Lab, audited, deployment, lab, read, write
 
 __all__ = ["lab"]
 KEY = b"k" * 32
@@ -90,6 +92,21 @@ async def test_started_again_it_counts_nothing_again_and_room_comes_back(lab: La
     await follower(lab, spool).round()
     assert await counted(lab) == COUNTED
     assert spool.begin > end
+
+
+async def test_what_the_audit_log_told_before_a_start_is_met_by_the_watch_behind_it(lab: Lab, spool: Spool) -> None:
+    """A watch that goes on tells of the time in whole seconds: the write seems to be older than it was told."""
+    send(spool, [audited(10.7, 12, "web:2")])
+    await follower(lab, spool).round()
+    shown = json.dumps(deployment(12, "web:2")).encode()
+    served = Served("apps", "v1", "Deployment", "deployments")
+    word = Saw(T0 + timedelta(seconds=10), "MODIFIED", shown, "12")
+    async with lab.database.write.begin() as conn:
+        epoch = await collectors.take(conn, lab.cluster, spool.identity)
+    assert epoch is not None
+    spool.append(told.encode(told.Watched(served, word, epoch)), durable=True)
+    await follower(lab, spool).round()
+    assert [one.sources for one in await lab.stored()] == [{"audit", "watch"}]
 
 
 async def test_its_vitals_say_what_waits_and_what_was_recorded(lab: Lab, spool: Spool) -> None:

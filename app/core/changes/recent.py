@@ -14,13 +14,15 @@ from msgspec.structs import replace
 from app.core.bounded import first_of, put
 from app.core.changes import made
 from app.core.changes.sightings import Sighting
-from app.core.model import NOBODY, Actor, Change, FieldDiff, Object, Resource, Verb
+from app.core.model import NOBODY, Actor, Change, DiffSource, FieldDiff, Object, Resource, Verb
 from app.core.objects.body import Body
 from app.core.objects.packed import Packing
 
 SAME_WRITE = timedelta(seconds=2)
 """How far apart an audit event without a version and a watch event of one write may lie."""
 
+_WHOLE = timedelta(seconds=1)
+"""How much later than it says it may have been where a watch tells a time in whole seconds."""
 _MOST_NEAR = 64
 """How many changes of an object, the last told first, are looked at for that."""
 
@@ -157,6 +159,14 @@ class Recent:
         best = min(fits, key=lambda change: _unlike(change, sighting, told), default=None)
         return best and self.by_key(best.key)
 
+    def asked_for(self, resource: Resource) -> list[Change]:
+        """What the audit log alone told was asked to be made of an object, the first told first."""
+        if resource not in self._unversioned:
+            return []
+        found = [one for one in self.of(resource) if one.diff_source is DiffSource.PATCH and one.verb is Verb.UPDATE]
+        keys = [one.key for one in found if not one.resource_version and one.sources == {"audit"}]
+        return [change for key in reversed(keys) if (change := self.by_key(key))]
+
     def created(self, resource: Resource, uid: str) -> bool:
         """Whether this life of the object was told to begin."""
         return any(change.verb is Verb.CREATE and change.uid == uid for change in self.of(resource))
@@ -182,7 +192,8 @@ def _unlike(change: Change, sighting: Sighting, told: Change | None) -> tuple[bo
     asked, shown = ({found.path for found in one.diffs} if one else set() for one in (change, told))
     by_watch = sighting.source != "audit"
     request, manager = (change.actor, told.actor if told else NOBODY) if by_watch else (sighting.actor, change.actor)
-    early = sighting.at < change.at if by_watch else change.at < sighting.at
+    asked_at, told_at = (change.at, sighting.at) if by_watch else (sighting.at, change.at)
+    early = told_at + (timedelta() if told_at.microsecond else _WHOLE) < asked_at
     return bool(shown) and not asked <= shown, _differ(request, manager), early, change.at
 
 

@@ -365,6 +365,8 @@ class Tracker:
         """What is known of an object by its name, and that it is there again where another of that name was made."""
         if entry is None or not entry.deleted or entry.watched_to or sighting.verb is not Verb.CREATE:
             return entry, ()
+        if entry.seen is not None and sighting.at < entry.seen:  # a late telling of the one that is gone
+            return entry, ()
         made_anew = Entry(uid=sighting.uid)
         self._memory.put(sighting.resource, made_anew)
         return made_anew, (self._object_state(sighting, made_anew, None),)
@@ -427,7 +429,8 @@ class Tracker:
     def _ended(self, sighting: Sighting, entry: Entry) -> Learned:
         """The object is gone, and what hurt or was under way with it."""
         entry.deleted = entry.deleting = True
-        is_awaited = sighting.source == "audit" and entry.watched_to and not made.is_state(sighting)
+        entry.seen = max(entry.seen or sighting.at, sighting.at)
+        is_awaited = sighting.source == "audit" and (entry.watched_to or entry.recalled) and not made.is_state(sighting)
         if not is_awaited:
             entry.raw = 0
             self._memory.forget(entry)
@@ -448,6 +451,8 @@ class Tracker:
         entry.recalled, entry.seen = True, found.seen_at
         self._memory.store(entry, found.state, size=_UNMEASURED)
         self._memory.put(resource, entry)
+        for change in self._recent.asked_for(resource):
+            guesses.guessed(entry, change)
         return entry
 
     def _keep(self, resource: Resource, entry: Entry, body: Body, state: Object) -> None:

@@ -12,11 +12,14 @@ from itertools import combinations, permutations
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from app.core.changes.sightings import Sighting
-from app.core.model import Actor, Change, Verb
+from app.core.changes.tracker import Tracker
+from app.core.model import Actor, Change, ObjectState, Resource, Verb
 from app.core.objects.actors import actor_from_audit
-from tests.core.learning import ALICE, an_object, audited, changes, learn, listed, managed, seen, told
+from app.core.objects.redact import Redactor
+from tests.core.learning import ALICE, KEY, an_object, audited, changes, learn, listed, managed, seen, told
 
 NAMES = ("alice", "bob", "carol", "dave")
 WRITERS = [actor_from_audit({"username": name}, user_agent="kubectl/v1.36.3 (linux/amd64)") for name in NAMES]
@@ -104,17 +107,49 @@ def test_also_where_the_audit_log_is_out_of_order_none_is_lost_or_told_twice(lev
     assert [order for order, got in wrong.items() if got != alike] == []
 
 
+def again_after(order: Sequence[Sighting], cut: int) -> list[Change]:
+    """What is learned where the program ends, and is started again, after so many tellings."""
+    found: dict[int, Change] = {}
+    states: dict[tuple[Resource, str], ObjectState] = {}
+
+    def known(resource: Resource, _uid: str) -> ObjectState | None:
+        return max((one for one in states.values() if one.resource == resource), key=lambda one: one.uid, default=None)
+
+    for part in (order[:cut], order[cut:]):
+        tracker = Tracker("c", Redactor(KEY), known)
+        tracker.recall_lately(sorted(found.values(), key=lambda one: one.at), ())
+        for sighting in part:
+            learned = tracker.observe(sighting)
+            found.update((change.key, change) for change in learned.changes)
+            for state in (*learned.ended, *learned.states):
+                key = state.resource, state.uid
+                last = states.get(key, state)
+                gone = last.deleted_at or state.deleted_at
+                states[key] = structs.replace(state, state=state.state or last.state, deleted_at=gone)
+    return list(found.values())
+
+
+@pytest.mark.parametrize(("level", "uid"), [("RequestResponse", "uid-a"), ("Request", "uid-a"), ("Metadata", "")])
+def test_a_restart_anywhere_changes_nothing_of_that(level: str, uid: str) -> None:
+    watch, audit = watch_of(10), audit_of(10, level=level, uid=uid)
+    cuts = [(order, cut) for order in merged(watch, audit) for cut in range(1, 8)]
+    assert [(order, cut) for order, cut in cuts if summed(again_after(order, cut)) != LIFE] == []
+
+
 def test_of_two_requests_that_fit_it_is_that_of_the_program_whose_fields_these_are() -> None:
     """A controller writes a moment after each rollout, what is no desired state; at level Metadata nobody says so."""
     controller = actor_from_audit({"username": "system:serviceaccount:x:y"}, user_agent="controller-manager/v1.36.3")
     fields = [managed("kubectl-edit", seconds=1, fields={"f:data": {"f:x": {}}})]
     meta = {"uid": "uid-a", "managedFields": fields}
     shown = seen(an_object("ConfigMap", "a", version=8, data={"x": "2"}, meta=meta), 1.6)
-    hers, its = told("ConfigMap", "a", 1.2, actor=ALICE), told("ConfigMap", "a", 1.0, actor=controller)
-    for order in ((its, hers, shown), (hers, its, shown), (hers, shown, its), (shown, hers, its)):
-        found = changes(learn(listed(version(5, 1)), *order))
-        assert {one.actor.name: one.sources for one in found if "watch" in one.sources} == {"alice": {"audit", "watch"}}
-        assert len(found) == 2
+    for first in (1.0, 1.2):
+        hers = told("ConfigMap", "a", first, actor=ALICE)
+        its = told("ConfigMap", "a", 2.2 - first, actor=controller)
+        for order in ((its, hers, shown), (hers, its, shown), (hers, shown, its), (shown, hers, its)):
+            found = changes(learn(listed(version(5, 1)), *order))
+            shown_by = {one.actor.name: one.sources for one in found if "watch" in one.sources}
+            assert shown_by == {"alice": {"audit", "watch"}}
+            assert len(found) == 2
 
 
 def test_what_a_watch_tells_after_the_audit_log_told_of_the_end_is_no_object_that_is_there() -> None:
