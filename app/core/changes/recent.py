@@ -64,6 +64,7 @@ class Recent:
         self._aliases: dict[int, int] = {}
         self._by_object: dict[Resource, list[int]] = {}
         self._unversioned: dict[Resource, None] = {}
+        self._shown: dict[int, datetime] = {}
 
     def by_key(self, key: int) -> Change | None:
         found = self._changes.get(self._aliases.get(key, key))
@@ -136,6 +137,10 @@ class Recent:
                 self._aliases.clear()
             self._aliases[key] = change.key
 
+    def shown(self, key: int, at: datetime) -> None:
+        """When a change was made, as the object says, that a LIST showed later."""
+        put(self._shown, key, at, limit=self._limit)
+
     def of(self, resource: Resource) -> Iterator[Change]:
         """The object's recent changes, the last told first; the values of their diffs may be left out."""
         return (_brief(self._changes[key]) for key in reversed(self._by_object.get(resource, ())))
@@ -154,7 +159,7 @@ class Recent:
             if sighting.source not in change.sources
             and change.verb is sighting.verb
             and not (body is not None and change.resource_version)
-            and abs(change.at - sighting.at) <= SAME_WRITE
+            and abs(self._shown.get(change.key, change.at) - sighting.at) <= SAME_WRITE
         )
         best = min(fits, key=lambda change: _unlike(change, sighting, told), default=None)
         return best and self.by_key(best.key)

@@ -198,6 +198,8 @@ class Tracker:
             entry.watched_to = max(entry.watched_to, body.version)
         if late:
             return self._late.version(sighting, body, entry)
+        if sighting.source == "watch" and sighting.verb is None:
+            entry.listed = sighting.at
         if not entry.is_known:
             return self._first(sighting, body)
         if body.hash == entry.raw:
@@ -266,8 +268,8 @@ class Tracker:
             edit = structs.replace(sighting, at=sighting.at - TICK) if goes else sighting
             change = made.update(edit, body, found, old=old, new=new)
             if sighting.verb is None:
-                change = unseen(change, self._sight.since(sighting.resource, entry))
-            if known := self._asked(asked, edit, body, change):
+                told = self._listed(sighting, change, body, entry, new)
+            elif known := self._asked(asked, edit, body, change):
                 told = self._telling.again(known, edit, richer=change).changes
             else:
                 told = self._telling.new(edit, change, body, new)
@@ -275,6 +277,17 @@ class Tracker:
             entry.deleting = True
             told += self._telling.new(sighting, made.whole(sighting, Verb.DELETE, new, body=body), body, new)
         return Learned(told, states)
+
+    def _listed(self, sighting: Sighting, change: Change, body: Body, entry: Entry, new: Object) -> tuple[Change, ...]:
+        """What a LIST, or a dump, shows that nobody saw written: the last of it when managedFields say."""
+        change = unseen(change, self._sight.since(sighting.resource, entry))
+        if sighting.source != "watch" or (at := body.written_at()) is None:
+            return self._telling.new(sighting, change, body, new)
+        asked = structs.replace(sighting, verb=Verb.UPDATE, at=at)
+        if known := self._recent.near(asked, body, told=change):
+            return self._telling.again(known, sighting, richer=change).changes
+        self._recent.shown(change.key, at)
+        return self._telling.new(sighting, change, body, new)
 
     def _asked(self, key: int, sighting: Sighting, body: Body, change: Change) -> Change | None:
         """The request of which a watch shows what came: that of this ``key``, or one before it that was not shown."""
@@ -327,7 +340,8 @@ class Tracker:
         if version and entry and entry.watched_from <= version <= entry.watched_to:
             return unchanged(sighting)
         patch = self._requests.read(sighting)
-        old = self._memory.state(entry) if entry else None
+        is_past = entry is not None and entry.listed is not None and sighting.at < entry.listed
+        old = self._memory.state(entry) if entry and not is_past else None
         key = made.key_of(
             sighting.resource, uid, sighting.resource_version or f"audit:{sighting.audit_id}:{sighting.at.isoformat()}"
         )

@@ -176,6 +176,14 @@ class Body:
         entries = [e for e in self.managed_fields() if isinstance(e, dict) and e.get("subresource") != "status"]
         return max((str(e["time"]) for e in entries if isinstance(e.get("time"), str)), default="")
 
+    def written_at(self) -> datetime | None:
+        """As last_written, as a time; None where there is none that can be read."""
+        try:
+            found = msgspec.convert(self.last_written(), datetime)
+        except msgspec.ValidationError:
+            return None
+        return found if found.tzinfo else None
+
     def owner(self, resource: Resource) -> Resource | None:
         """The controlling owner (or the only one), in the object's own namespace."""
         raw = bytes(self._meta.ownerReferences)

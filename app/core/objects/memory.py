@@ -27,10 +27,10 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     ``raw`` is a hash of the raw desired state (0: none): equal bytes need no comparison. The state is ``fresh``, or
     packed in ``blob``; neither while only the existence is known. ``recalled``: it came from the store, so writes of
     it may be told that are stored already. ``changed`` is the version that last changed the desired state,
-    ``before`` the one before it; a watch saw every version from ``watched_from`` to ``watched_to``; ``doubted`` is
-    when a status write first showed another state; where the state is ``guessed``, ``guesses`` are what requests made
-    it so, by the keys of their changes. ``weight`` is about the bytes of a fresh state, ``size`` of it
-    all while it is counted.
+    ``before`` the one before it; a watch saw every version from ``watched_from`` to ``watched_to``; ``listed`` is
+    when a LIST last showed one that no watch had told; ``doubted`` is when a status write first showed another state;
+    where the state is ``guessed``, ``guesses`` are what requests made it so, by the keys of their changes. ``weight``
+    is about the bytes of a fresh state, ``size`` of it all while it is counted.
     """
 
     uid: str
@@ -49,6 +49,7 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     owner: Resource | None = None
     doubted: float = 0.0
     seen: datetime | None = None
+    listed: datetime | None = None
     guessed: bool = False
     guesses: tuple[tuple[int, tuple[FieldDiff, ...]], ...] = ()
     wrote: str = ""

@@ -19,7 +19,7 @@ from app.core.changes.tracker import Tracker
 from app.core.model import Actor, Change, ObjectState, Resource, Verb
 from app.core.objects.actors import actor_from_audit
 from app.core.objects.redact import Redactor
-from tests.core.learning import ALICE, KEY, an_object, audited, changes, learn, listed, managed, seen, told
+from tests.core.learning import ALICE, KEY, an_object, at, audited, changes, learn, listed, managed, seen, told
 
 NAMES = ("alice", "bob", "carol", "dave")
 WRITERS = [actor_from_audit({"username": name}, user_agent="kubectl/v1.36.3 (linux/amd64)") for name in NAMES]
@@ -105,6 +105,36 @@ def test_also_where_the_audit_log_is_out_of_order_none_is_lost_or_told_twice(lev
     most = {"RequestResponse": 105, "Request": 60, "Metadata": 0}[level]
     assert len(wrong) <= most
     assert [order for order, got in wrong.items() if got != alike] == []
+
+
+def listed_at(number: int, value: int, *, written: float) -> Sighting:
+    """What a LIST shows half a minute after it all, of an object that was last written then."""
+    shown = version(number, value)
+    shown["metadata"]["managedFields"] = [managed("kubectl-edit", seconds=written, fields={"f:data": {"f:x": {}}})]
+    return seen(shown, 50, verb=None)
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize(("level", "uid"), LEVELS)
+def test_what_a_watch_missed_is_told_by_a_list_and_the_audit_log_as_one(level: str, uid: str, in_order: bool) -> None:
+    """Each is one change, by its writer, whether one write was missed or two."""
+    watch, audit = watch_of(10), audit_of(10, level=level, uid=uid)
+    for last, shown in ((1, listed_at(7, 1, written=10)), (2, listed_at(8, 2, written=20))):
+        told_so = audit[: last + 1]
+        for again in [told_so] if in_order else permutations(told_so):
+            for order in merged([watch[0], shown], again):
+                found = [(one.verb, one.actor.name) for one in changes(learn(*order))]
+                assert sorted(found) == sorted(zip(VERBS[: last + 1], NAMES, strict=False)), order
+
+
+@pytest.mark.parametrize(("level", "uid"), LEVELS)
+def test_what_was_missed_up_to_the_end_is_told_by_the_audit_log(level: str, uid: str) -> None:
+    watch, audit = watch_of(10), audit_of(10, level=level, uid=uid)
+    missing = structs.replace(watch[-1], at=at(50), body=None, resource_version="")
+    for order in merged([watch[0], missing], audit):
+        found = [(one.verb, one.actor.name) for one in changes(learn(*order))]
+        is_unknown = not uid and order[-2:] == [watch[0], missing]  # which of that name was deleted
+        assert is_unknown or sorted(found) == sorted(zip(VERBS, NAMES, strict=True)), order
 
 
 def again_after(order: Sequence[Sighting], cut: int) -> list[Change]:
