@@ -158,7 +158,7 @@ class Recent:
             for change in islice(self.of(sighting.resource), _MOST_NEAR)
             if sighting.source not in change.sources
             and change.verb is sighting.verb
-            and not (body is not None and change.resource_version)
+            and not (sighting.resource_version and change.resource_version)
             and abs(self._shown.get(change.key, change.at) - sighting.at) <= SAME_WRITE
         )
         best = min(fits, key=lambda change: _unlike(change, sighting, told), default=None)

@@ -80,6 +80,7 @@ class Tracker:
         self._life = Life(self._recent, self._derived.workload_of, redactor)
         self._kinds = own_kinds or kinds.Kinds()
         self._sight = Sight()
+        self._watched_as: dict[tuple[str, str], bytes] = {}
         self._quiet = Quiet()
         self._late = Late(self._memory, self._recent, self._telling, self._requests, self._quiet, state_of=self._state)
         self.wanted = set[str]()
@@ -134,7 +135,7 @@ class Tracker:
         body = read_body(sighting.body) if sighting.body is not None and sighting.subresource != "scale" else None
         if sighting.verb is Verb.DELETE:
             return self._deleted(sighting, body)
-        if body is None or (sighting.source == "audit" and not body.version):
+        if body is None or (sighting.source == "audit" and not body.version) or self._is_apart(sighting, body):
             return NOTHING if sighting.subresource == "status" else self._told(sighting)
         known = self._memory.peek(resource)
         before = known.version if known and known.uid == body.uid else -1
@@ -146,6 +147,16 @@ class Tracker:
         is_written = policy is not Policy.STATE and (learned is not NOTHING or not is_built_in)
         note(known, sighting, body, fields=moved and is_written)
         return self._life.moved(sighting, body, learned) if moved else learned
+
+    def _is_apart(self, sighting: Sighting, body: Body | None) -> bool:
+        """Whether the audit log tells an object in another version of its API than watches do: what it holds is then
+        called otherwise, and no diff."""
+        if body is None:
+            return False
+        kind, version = (sighting.resource.api_group, sighting.resource.kind), body.api_version
+        if sighting.source == "watch":
+            self._watched_as[kind] = version
+        return sighting.source == "audit" and self._watched_as.get(kind, version) != version
 
     def _spelled(self, sighting: Sighting) -> Sighting:
         """An audit event without a body guesses a custom kind from its plural: use the capitals that were seen."""
@@ -367,7 +378,8 @@ class Tracker:
         source = DiffSource.STATES if old is not None and sighting.subresource == "scale" else DiffSource.PATCH
         change = structs.replace(base, diffs=found, diff_source=source)
         change = structs.replace(change, summary=summaries.summary(resource, change.verb, found, old=old, new=new))
-        if entry is not None and new is not None and (not version or version >= entry.version) and not entry.deleted:
+        is_next = entry is not None and (not version or version >= entry.version) and not entry.deleted
+        if entry is not None and new is not None and is_next and sighting.body is None:
             entry.version, entry.raw = version or entry.version, 0
             guesses.guessed(entry, change)
             self._memory.store(entry, new, size=_UNMEASURED)

@@ -135,6 +135,11 @@ class Body:
         self._managed: list[Json] | None = None
 
     @property
+    def api_version(self) -> bytes:
+        """The version of its API that it is written in, as JSON."""
+        return bytes(self._top.get("apiVersion", b""))
+
+    @property
     def generation(self) -> int | None:
         return self._meta.generation
 
