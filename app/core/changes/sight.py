@@ -26,6 +26,7 @@ class Sight:
     def __init__(self) -> None:
         self._began: dict[_Kind, datetime] = {}
         self._known: dict[_Kind, datetime] = {}
+        self._versions: dict[_Kind, bytes] = {}
         self._heard: dict[tuple[_Kind, str | None], datetime] = {}
 
     def watched_since(self, api_group: str, kind: str, at: datetime) -> None:
@@ -45,6 +46,14 @@ class Sight:
             has_object = sighting.body is not None or sighting.as_before is not None
             if has_object and sighting.verb in (Verb.UPDATE, Verb.DELETE):
                 self._heard[kind, sighting.resource.namespace] = sighting.at
+
+    def is_apart(self, sighting: Sighting, body: Body) -> bool:
+        """Whether the audit log tells an object in another version of its API than watches do: what it holds is then
+        called otherwise, and no diff."""
+        kind, version = (sighting.resource.api_group, sighting.resource.kind), body.api_version
+        if sighting.source == "watch":
+            self._versions[kind] = version
+        return sighting.source == "audit" and self._versions.get(kind, version) != version
 
     def since(self, resource: Resource, entry: Entry) -> datetime | None:
         """When the object was last known to be as it is known. None where nobody noted it."""

@@ -13,6 +13,7 @@ from functools import partial
 
 from msgspec import structs
 
+from app.core.bounded import put
 from app.core.changes import guesses, made, summaries
 from app.core.changes.derived import Derivation
 from app.core.changes.late import Late, unchanged
@@ -49,6 +50,8 @@ from app.core.objects.redact import Redactor
 Lookup = Callable[[Resource, str], ObjectState | None]
 _DOUBT_SECONDS = 10.0
 """How long a write may be told after a status write that followed it."""
+_REPLACED = 1_000
+"""Objects whose name another has taken before anybody told that they are gone."""
 _UNMEASURED = 1 << 20
 """The size of a state whose JSON was not seen: large, so that it is packed and weighed."""
 _OWN = ("", "scale", "status")
@@ -80,7 +83,7 @@ class Tracker:
         self._life = Life(self._recent, self._derived.workload_of, redactor)
         self._kinds = own_kinds or kinds.Kinds()
         self._sight = Sight()
-        self._watched_as: dict[tuple[str, str], bytes] = {}
+        self._replaced: dict[tuple[Resource, str], Entry] = {}
         self._quiet = Quiet()
         self._late = Late(self._memory, self._recent, self._telling, self._requests, self._quiet, state_of=self._state)
         self.wanted = set[str]()
@@ -135,7 +138,7 @@ class Tracker:
         body = read_body(sighting.body) if sighting.body is not None and sighting.subresource != "scale" else None
         if sighting.verb is Verb.DELETE:
             return self._deleted(sighting, body)
-        if body is None or (sighting.source == "audit" and not body.version) or self._is_apart(sighting, body):
+        if body is None or (sighting.source == "audit" and not body.version) or self._sight.is_apart(sighting, body):
             return NOTHING if sighting.subresource == "status" else self._told(sighting)
         known = self._memory.peek(resource)
         before = known.version if known and known.uid == body.uid else -1
@@ -147,16 +150,6 @@ class Tracker:
         is_written = policy is not Policy.STATE and (learned is not NOTHING or not is_built_in)
         note(known, sighting, body, fields=moved and is_written)
         return self._life.moved(sighting, body, learned) if moved else learned
-
-    def _is_apart(self, sighting: Sighting, body: Body | None) -> bool:
-        """Whether the audit log tells an object in another version of its API than watches do: what it holds is then
-        called otherwise, and no diff."""
-        if body is None:
-            return False
-        kind, version = (sighting.resource.api_group, sighting.resource.kind), body.api_version
-        if sighting.source == "watch":
-            self._watched_as[kind] = version
-        return sighting.source == "audit" and self._watched_as.get(kind, version) != version
 
     def _spelled(self, sighting: Sighting) -> Sighting:
         """An audit event without a body guesses a custom kind from its plural: use the capitals that were seen."""
@@ -175,6 +168,8 @@ class Tracker:
         resource = sighting.resource
         entry = self._known(resource, body.uid)
         if entry is None or (entry.uid and body.uid and entry.uid != body.uid and body.version > entry.version):
+            if entry is not None and not entry.deleted:  # its end will be told when all of a LIST is
+                put(self._replaced, (resource, entry.uid), entry, limit=_REPLACED)
             return self._first(sighting, body)
         if entry.deleted and not entry.uid and sighting.source != "audit":  # another that took the name
             return self._first(sighting, body)
@@ -291,14 +286,13 @@ class Tracker:
 
     def _listed(self, sighting: Sighting, change: Change, body: Body, entry: Entry, new: Object) -> tuple[Change, ...]:
         """What a LIST, or a dump, shows that nobody saw written: the last of it when managedFields say."""
-        change = unseen(change, self._sight.since(sighting.resource, entry))
-        if sighting.source != "watch" or (at := body.written_at()) is None:
-            return self._telling.new(sighting, change, body, new)
-        asked = structs.replace(sighting, verb=Verb.UPDATE, at=at)
-        if known := self._recent.near(asked, body, told=change):
-            return self._telling.again(known, sighting, richer=change).changes
-        self._recent.shown(change.key, at)
-        return self._telling.new(sighting, change, body, new)
+        at = body.written_at() if sighting.source == "watch" else None
+        if at is not None:
+            asked = structs.replace(sighting, verb=Verb.UPDATE, at=at)
+            if known := self._recent.near(asked, body, told=change):
+                return self._telling.again(known, sighting, richer=change).changes
+            self._recent.shown(change.key, at)
+        return self._telling.new(sighting, unseen(change, self._sight.since(sighting.resource, entry)), body, new)
 
     def _asked(self, key: int, sighting: Sighting, body: Body, change: Change) -> Change | None:
         """The request of which a watch shows what came: that of this ``key``, or one before it that was not shown."""
@@ -405,7 +399,8 @@ class Tracker:
         uid = (body.uid if body else "") or sighting.uid or (entry.uid if entry else "")
         known = self._recent.by_key(made.deletion_key(sighting, uid))
         is_told = known is None and not made.is_state(sighting)
-        old = self._last(sighting, body, entry, uid) if is_told else None
+        gone = entry if entry and entry.uid in ("", uid) else self._replaced.pop((resource, uid), None)
+        old = self._last(sighting, body, gone) if is_told else None
         entry = entry or Entry(uid=uid)
         learned = self._end(sighting, body, entry, uid)
         if known is not None:
@@ -414,12 +409,12 @@ class Tracker:
             return learned
         change = made.whole(sighting, Verb.DELETE, old, body=body, uid=uid)
         if sighting.source == "watch" and body is None:
-            change = unseen(change, self._sight.since(resource, entry))
+            change = unseen(change, self._sight.since(resource, gone or entry))
         return structs.replace(learned, changes=self._telling.new(sighting, change, body, old))
 
-    def _last(self, sighting: Sighting, body: Body | None, entry: Entry | None, uid: str) -> Object | None:
+    def _last(self, sighting: Sighting, body: Body | None, entry: Entry | None) -> Object | None:
         """The last state of an object that was deleted, None where nobody told it."""
-        known = self._memory.state(entry) if entry and entry.uid in ("", uid) else None
+        known = self._memory.state(entry) if entry else None
         is_newer = body is not None and entry is not None and body.version > entry.version and body.hash != entry.raw
         return self._state(sighting.resource, body) if body is not None and (is_newer or known is None) else known
 

@@ -135,6 +135,31 @@ def test_a_creation_that_the_audit_log_told_is_told_once() -> None:
     assert change.actor == ALICE
 
 
+def test_what_was_deleted_and_made_anew_in_the_interval_is_both_and_says_what_was_deleted() -> None:
+    def settings(version: int, uid: str, value: str) -> Any:
+        return an_object("ConfigMap", "settings", version=version, meta={"uid": uid}, data={"a": value})
+
+    first, second = settings(5, "uid-1", "1"), born(settings(9, "uid-2", "2"), 30)
+    heard = seen(an_object("ConfigMap", "other", version=6), 10)
+    shown = listed(second, 60)
+    missing = structs.replace(shown, verb=Verb.DELETE, body=None, uid="uid-1", resource_version="")
+    made, gone = changes(learn(listed(first, 0), heard, shown, missing))
+    assert (made.verb, made.uid, made.at) == (Verb.CREATE, "uid-2", at(30))
+    assert (gone.verb, gone.uid) == (Verb.DELETE, "uid-1")
+    assert gone.summary == "ConfigMap settings deleted (between 05:00:10 and 05:01:00)"
+    state: Any = gone.diffs[0].old
+    assert state["data"] == {"a": "1"}
+
+
+def test_a_write_that_the_audit_log_dates_is_told_without_the_interval() -> None:
+    """At level Metadata: the list says what, and managedFields when."""
+    entries = [managed("kubectl-edit", seconds=30, fields={"f:spec": {"f:replicas": {}}})]
+    shown = listed(a_deployment(version=8, replicas=5, meta={"managedFields": entries}), 60)
+    asked = told("Deployment", "web", 30.4, group="apps")
+    [change] = changes(learn(listed(a_deployment(version=5), 0), asked, shown))
+    assert (change.summary, change.at, change.actor) == ("replicas of web: 2 → 5", at(30.4), ALICE)
+
+
 def test_pods_created_in_the_interval_are_state() -> None:
     pod = born(an_object("Pod", "web-1", version=9, spec={"containers": []}), 30)
     assert changes(learn(listed(an_object("Pod", "web-0", version=3, spec={}), 0), listed(pod, 65))) == []
