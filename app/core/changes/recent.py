@@ -76,6 +76,17 @@ class Recent:
             return self.by_key(made.creation_key(sighting.resource, uid))
         return self.by_key(made.key_of(sighting.resource, uid, version)) if version else None
 
+    def uid_of(self, sighting: Sighting, uid: str) -> str:
+        """The uid of an object of which a sighting tells the name alone: the ``uid`` that is known by that name, ""
+        where it is another's."""
+        if sighting.verb is Verb.DELETE and (gone := self.near(sighting, None)):
+            return gone.uid
+        if sighting.verb is Verb.UPDATE or not uid:
+            return uid
+        made_or_gone = made.creation_key(sighting.resource, uid), made.deletion_key(sighting, uid)
+        told = self.by_key(made_or_gone[sighting.verb is Verb.DELETE])
+        return "" if told is not None and sighting.source in told.sources else uid
+
     def add(self, change: Change) -> None:
         self.update(change)
         if (keys := self._by_object.get(change.resource)) is None:

@@ -333,8 +333,9 @@ class Tracker:
         """A write of which only the request, or only the fact, was recorded."""
         resource, uid = sighting.resource, sighting.uid
         entry, states = self._again(sighting, self._known(resource, uid))
-        uid = uid or (entry.uid if entry else "")
         known = self._recent.of_write(sighting, uid, sighting.resource_version) or self._recent.near(sighting, None)
+        uid = uid or self._recent.uid_of(sighting, entry.uid if entry else "")
+        known = known or self._recent.of_write(sighting, uid, sighting.resource_version)
         if known is not None:
             return self._telling.again(known, sighting)
         if sighting.verb is None:
@@ -345,7 +346,7 @@ class Tracker:
         if version and entry and entry.watched_from <= version <= entry.watched_to:
             return unchanged(sighting)
         patch = self._requests.read(sighting)
-        is_past = entry is not None and entry.listed is not None and sighting.at < entry.listed
+        is_past = entry is None or entry.deleted or (entry.listed is not None and sighting.at < entry.listed)
         old = self._memory.state(entry) if entry and not is_past else None
         key = made.key_of(
             sighting.resource, uid, sighting.resource_version or f"audit:{sighting.audit_id}:{sighting.at.isoformat()}"
@@ -396,7 +397,7 @@ class Tracker:
     def _deleted(self, sighting: Sighting, body: Body | None) -> Learned:
         resource = sighting.resource
         entry = self._known(resource, body.uid if body else sighting.uid)
-        uid = (body.uid if body else "") or sighting.uid or (entry.uid if entry else "")
+        uid = (body.uid if body else "") or sighting.uid or self._recent.uid_of(sighting, entry.uid if entry else "")
         known = self._recent.by_key(made.deletion_key(sighting, uid))
         is_told = known is None and not made.is_state(sighting)
         gone = entry if entry and entry.uid in ("", uid) else self._replaced.pop((resource, uid), None)
