@@ -164,16 +164,18 @@ class Recent:
         """
         if body is not None and sighting.resource not in self._unversioned:
             return None
-        fits = (
+        fits = [
             change
             for change in islice(self.of(sighting.resource), _MOST_NEAR)
             if sighting.source not in change.sources
             and change.verb is sighting.verb
             and not (sighting.resource_version and change.resource_version)
             and abs(self._shown.get(change.key, change.at) - sighting.at) <= SAME_WRITE
-        )
-        best = min(fits, key=lambda change: _unlike(change, sighting, told), default=None)
-        return best and self.by_key(best.key)
+        ]
+        if not fits:
+            return None
+        best = min(fits, key=lambda change: _unlike(change, sighting, told)) if len(fits) > 1 else fits[0]
+        return self.by_key(best.key)
 
     def asked_for(self, resource: Resource) -> list[Change]:
         """What the audit log alone told was asked to be made of an object, the first told first."""

@@ -403,6 +403,7 @@ class Tracker:
         gone = entry if entry and entry.uid in ("", uid) else self._replaced.pop((resource, uid), None)
         old = self._last(sighting, body, gone) if is_told else None
         entry = entry or Entry(uid=uid)
+        since = self._sight.since(resource, gone or entry)
         learned = self._end(sighting, body, entry, uid)
         if known is not None:
             return structs.replace(learned, changes=self._telling.again(known, sighting).changes)
@@ -410,7 +411,7 @@ class Tracker:
             return learned
         change = made.whole(sighting, Verb.DELETE, old, body=body, uid=uid)
         if sighting.source == "watch" and body is None:
-            change = unseen(change, self._sight.since(resource, gone or entry))
+            change = unseen(change, since)
         return structs.replace(learned, changes=self._telling.new(sighting, change, body, old))
 
     def _last(self, sighting: Sighting, body: Body | None, entry: Entry | None) -> Object | None:
