@@ -60,7 +60,7 @@ class Late:
         if sighting.verb is Verb.CREATE:
             change = made.whole(sighting, Verb.CREATE, new, body=body)
         elif sighting.patch is None and not body.untouched_at(sighting.at):
-            change = structs.replace(made.update(sighting, body, (), old=None, new=None), diff_source=DiffSource.NONE)
+            change = structs.replace(made.update(sighting, body, (), old=None, new=None))
         return Learned(self._telling.new(sighting, change, body, None)) if change else NOTHING
 
     def version(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
@@ -84,7 +84,8 @@ class Late:
         self._quiet.told_again(sighting, body)
         if not entry.recalled or sighting.source != "audit":
             return same
-        return structs.replace(same, improvements=(made.update(sighting, body, (), old=None, new=None),))
+        again = structs.replace(made.update(sighting, body, (), old=None, new=None), diff_source=DiffSource.NONE)
+        return structs.replace(same, improvements=(again,))
 
     def _straggler(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
         """Two writes were told in the wrong order: the later one's diff holds both, and is now told apart."""

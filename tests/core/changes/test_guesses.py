@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
-from app.core.model import Change, DiffSource, FieldDiff
-from tests.core.learning import ALICE, BOB, a_deployment, at, audited, changes, learn, listed, seen, told
+from app.core.changes.tracker import Tracker
+from app.core.model import Change, DiffSource, FieldDiff, ObjectState
+from app.core.objects.redact import Redactor
+from app.store.merge import merge_changes
+from tests.core.learning import ALICE, BOB, KEY, a_deployment, at, audited, changes, learn, listed, seen, told
 
 BEFORE = listed(a_deployment(version=5))
 SCALED = told("Deployment", "web", 1, patch={"spec": {"replicas": 7}}, group="apps")
@@ -71,3 +74,14 @@ def test_more_requests_than_are_remembered_are_told_all_the_same() -> None:
     found = changes(learn(BEFORE, *many, seen(a_deployment(version=30, replicas=18), 40)))
     assert [change.summary for change in found][-1] == "replicas of web: 17 → 18"
     assert len(found) == 9
+
+
+def test_what_an_earlier_run_was_told_was_asked_for_stays_what_a_write_did() -> None:
+    """The audit log tells of it again after a restart, with the object as it is stored."""
+    (stored,) = changes(learn(BEFORE, SCALED))
+    assert stored.diff_source is DiffSource.PATCH
+    shown = a_deployment(version=6, replicas=7)
+    known = ObjectState(stored.resource, shown["metadata"]["uid"], "6", at(1), shown)
+    tracker = Tracker("c", Redactor(KEY), lambda _resource, _uid: known)
+    (again,) = tracker.observe(audited(shown, 1)).improvements
+    assert merge_changes(stored, again).diffs == stored.diffs
