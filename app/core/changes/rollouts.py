@@ -20,6 +20,7 @@ from app.core.model import Json, Outcome, Progress, Resource, Rollout
 from app.core.objects.body import AsBefore, Body, Shown
 from app.core.objects.raw_workload import RawCondition, RawSpec, RawStatus, RawTemplate
 from app.core.objects.redact import decode
+from app.core.objects.stalls import EXCEEDED
 
 KINDS = frozenset({"Deployment", "StatefulSet", "DaemonSet"})
 MAX_PROGRESS = 20
@@ -29,7 +30,7 @@ WAITS = "waits for deletions of its pods: its update strategy is OnDelete"
 PAUSED = "is paused"
 HELD_BACK = "its partition keeps {} of {} pods as they were"
 _NO_TIME = datetime.min.replace(tzinfo=UTC)
-_DEADLINE, _AVAILABLE = "ProgressDeadlineExceeded", "NewReplicaSetAvailable"
+_AVAILABLE = "NewReplicaSetAvailable"
 _AT_ONCE = timedelta(seconds=10)
 """What was so for longer when it is seen was not seen as it happened: clocks are not so far apart, and conditions hold
 whole seconds."""
@@ -309,7 +310,7 @@ def _move(
         reason = HELD_BACK.format(held_back, now.desired) if held_back > 0 else ""
         return replace(rollout, outcome=Outcome.COMPLETE, ended_at=ended_at, reason=reason)
     failed_at = condition.lastTransitionTime or condition.lastUpdateTime or now.at
-    if condition.reason == _DEADLINE:
+    if condition.reason == EXCEEDED:
         # One from before the rollout tells of the rollout before: the controller has not looked at it again.
         if rollout.outcome is Outcome.FAILED or failed_at < since:
             return rollout

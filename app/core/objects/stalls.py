@@ -10,6 +10,9 @@ DEADLINE = timedelta(seconds=600)
 """``progressDeadlineSeconds`` of a Deployment that sets none, and what is allowed to kinds that have no such field:
 https://kubernetes.io/docs/concepts/workloads/controllers/deployment/#progress-deadline-seconds ."""
 
+EXCEEDED = "ProgressDeadlineExceeded"
+"""Why Kubernetes says that a rollout failed."""
+
 
 def patience(state: Object | None) -> timedelta:
     """How long a rollout of a workload in this state may rest: half its deadline, after which Kubernetes gives up."""

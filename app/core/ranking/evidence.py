@@ -15,7 +15,7 @@ from app.core.entities import WORKLOADS, workload
 from app.core.findings import Evidence
 from app.core.model import SLOT_SECONDS, Change, Outcome, Verb
 from app.core.objects.kinds import several
-from app.core.objects.stalls import lacks, rests
+from app.core.objects.stalls import EXCEEDED, lacks, rests
 from app.core.phrases import excerpt, many, percent
 from app.core.ranking.candidates import Candidate
 from app.core.ranking.case import CAP, Case, Facts, Rule, say, seconds
@@ -266,7 +266,7 @@ def own_rollout(case: Case, facts: Facts) -> Evidence | None:
     rollout = facts.candidate.rollout
     if rollout is None:
         return None
-    if rollout.outcome is Outcome.FAILED:
+    if rollout.outcome is Outcome.FAILED or rollout.reason == EXCEEDED:  # or was replaced or taken back since
         own = max((match.score for match in facts.matches if match.signal.kind is SignalKind.SYMPTOM), default=1.0)
         return say("rollout", own, f"Its rollout failed: {rollout.reason or 'progress deadline exceeded'}.")
     if rollout.outcome is Outcome.ROLLED_BACK:

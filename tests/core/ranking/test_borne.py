@@ -104,6 +104,14 @@ def test_what_was_made_and_came_up_well_is_hardly_to_blame_for_what_is_said_of_i
     assert (sum(weights) > 1) is blamed
 
 
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.SUPERSEDED, Outcome.ROLLED_BACK])
+def test_a_rollout_that_failed_is_told_to_have_once_another_has_replaced_it(outcome: Outcome) -> None:
+    bump = a_change(WEB, at=after(-14))
+    failed = Rollout(WEB, "uid", 2, after(-14), outcome, after(5), bump.id, reason="ProgressDeadlineExceeded")
+    ranking = ranked(bump, incident=an_incident(an_alert(after(0), namespace="shop")), rollouts=[failed])
+    assert "Its rollout failed: ProgressDeadlineExceeded." in [e.sentence for e in ranking.suspects[0].evidence]
+
+
 @pytest.mark.parametrize(("field", "leads"), [("topologySpreadConstraints", True), ("priorityClassName", False)])
 def test_that_the_first_pods_found_a_place_says_little_of_those_to_come(field: str, leads: bool) -> None:
     """Where an app is spread over zones, its next pods wait for room in the smallest."""
