@@ -60,7 +60,7 @@ class Late:
         if sighting.verb is Verb.CREATE:
             change = made.whole(sighting, Verb.CREATE, new, body=body)
         elif sighting.patch is None and not body.untouched_at(sighting.at):
-            change = structs.replace(made.update(sighting, body, (), old=None, new=None))
+            change = structs.replace(made.update(sighting, body, (), old=None, new=None), diff_source=DiffSource.NONE)
         return Learned(self._telling.new(sighting, change, body, None)) if change else NOTHING
 
     def version(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
