@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from app.core.changes.made import version_of
 from app.core.changes.rollouts import thinned
-from app.core.model import Actor, ActorSource, Change, DiffSource, Outcome, Rollout
+from app.core.model import Actor, ActorSource, Change, DiffSource, Outcome, Rollout, Verb
 from app.store import codec
 
 STEPS = 200
@@ -23,9 +24,11 @@ def _trust(actor: Actor) -> tuple[object, ...]:
 
 
 def _worth(change: Change) -> tuple[object, ...]:
-    """Sorts the better diff first. Of two comparisons the smaller one missed fewer writes in between."""
+    """Sorts the better diff first. Of two comparisons the smaller one missed fewer writes in between, of two last
+    states of what was deleted the later one."""
     diff = codec.dumps(codec.diff_rows(change.diffs))
-    return _DIFF_RANK[change.diff_source], not change.diffs, len(diff), diff, change.summary
+    later = -version_of(change) if change.verb is Verb.DELETE else 0
+    return _DIFF_RANK[change.diff_source], not change.diffs, later, len(diff), diff, change.summary
 
 
 def _later(one: int | None, other: int | None) -> int | None:

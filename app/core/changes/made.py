@@ -53,6 +53,11 @@ def whole(sighting: Sighting, verb: Verb, state: Object | None, *, body: Body | 
     )  # fmt: skip
 
 
+def version_of(change: Change) -> int:
+    """The resourceVersion that a change is told with, as a number; 0 for none."""
+    return int(change.resource_version) if change.resource_version.isdigit() else 0
+
+
 def gone(sighting: Sighting, uid: str) -> ObjectState:
     """That the object of this uid is there no more."""
     return ObjectState(sighting.resource, uid, "", sighting.at, None, deleted_at=sighting.at)

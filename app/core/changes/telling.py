@@ -57,7 +57,7 @@ class Telling:
         better = replace(
             known, actor=actor, audit_id=known.audit_id or sighting.audit_id, sources=known.sources | {sighting.source}
         )
-        if richer is not None and _RICHER[richer.diff_source] > _RICHER[known.diff_source]:
+        if richer is not None and _is_better(richer, known):
             better = replace(
                 better, diffs=richer.diffs, diff_source=richer.diff_source, summary=richer.summary,
                 generation=richer.generation, resource_version=richer.resource_version, uid=richer.uid,
@@ -70,3 +70,10 @@ class Telling:
             return Learned(no_op=sighting.source == "audit" and "audit" in known.sources)
         self._recent.update(better)
         return Learned((better,))
+
+
+def _is_better(told: Change, known: Change) -> bool:
+    """Whether a write is told with more than it was; a deletion with a later state, as the audit log may be ahead of
+    the last write."""
+    is_later = told.verb is Verb.DELETE and made.version_of(told) > made.version_of(known)
+    return is_later or _RICHER[told.diff_source] > _RICHER[known.diff_source]

@@ -406,7 +406,9 @@ class Tracker:
         since = self._sight.since(resource, gone or entry)
         learned = self._end(sighting, body, entry, uid)
         if known is not None:
-            return structs.replace(learned, changes=self._telling.again(known, sighting).changes)
+            last = self._state(resource, body) if body is not None and sighting.source == "watch" else None
+            richer = made.whole(sighting, Verb.DELETE, last, body=body, uid=uid) if last is not None else None
+            return structs.replace(learned, changes=self._telling.again(known, sighting, richer=richer).changes)
         if not is_told:
             return learned
         change = made.whole(sighting, Verb.DELETE, old, body=body, uid=uid)

@@ -13,9 +13,11 @@ from app.core.changes.sightings import Sighting
 from app.core.changes.tracker import Tracker
 from app.core.model import NOBODY, Actor, Change, DiffSource, ObjectState, Verb
 from app.core.objects.redact import Redactor
+from app.core.objects.untyped import part
+from app.store.merge import merge_changes
 from tests.core.company import ranked
 from tests.core.factories import a_change, a_resource, a_symptom, a_workload, after, an_alert, an_incident
-from tests.core.learning import ALICE, KEY, REPLICASETS, an_object, at, changes, learn, seen, told
+from tests.core.learning import ALICE, KEY, REPLICASETS, an_object, at, changes, learn, listed, seen, told
 
 
 def test_deletions_without_an_uid_are_told_apart() -> None:
@@ -49,6 +51,20 @@ def test_an_audit_event_and_a_watch_event_of_one_deletion_meet() -> None:
         for order in ((audited, watched), (watched, audited)):
             [found] = changes(learn(*order))
             assert found.sources == {"audit", "watch"}
+
+
+def test_what_is_deleted_was_last_as_the_watch_shows_it() -> None:
+    """The audit log is ahead of the watch by the last write."""
+
+    def of(version: int, value: str) -> Any:
+        return an_object("ConfigMap", "a", version=version, data={"x": value})
+
+    ahead = told("ConfigMap", "a", 6, verb=Verb.DELETE, uid="uid-a")
+    learned = learn(listed(of(5, "1")), ahead, seen(of(7, "2"), 5.9), seen(of(8, "2"), 6, verb=Verb.DELETE))
+    first, last = (one for found in learned for one in found.changes if one.verb is Verb.DELETE)
+    assert [part(one.diffs[0].old, "data", "x") for one in (first, last)] == ["1", "2"]
+    for one, other in ((first, last), (last, first)):
+        assert merge_changes(one, other).diffs == last.diffs
 
 
 def test_the_uid_stands_in_the_status_at_every_level() -> None:
