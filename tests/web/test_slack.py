@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import insert, select
 
 from app.core.routes import Quiet, Route, Routes, What
+from app.core.targets import Webhook
 from app.store import notices, outbox, slack_tables
 from app.store.notices import Mute
 from app.web.deps import Slack
@@ -225,6 +226,20 @@ async def test_what_is_muted_says_so(site: Site) -> None:
     assert "by alice in Slack" in seen
     async with site.database.write.begin() as conn:
         await notices.unmute(conn, mute, now=NOW)
+
+
+async def test_a_target_that_is_turned_off_is_not_said_to_be_told_at_once(site: Site) -> None:
+    pager = Route(target="pager", tell=(What.CHANGES, What.INCIDENTS))
+    slack = routed(Routes((pager,), {"pager": Webhook("/etc/foreshock/secret", url="https://hooks.example.com/x")}))
+    assert "To pager , at once." in await asked(site, "?kind=Deployment", slack)
+    async with site.database.write.begin() as conn:
+        await outbox.name_channel(conn, "pager", now=NOW)
+        await outbox.turn_off(conn, "pager", "it answered 410 Gone")
+    for query in ("?kind=Deployment", "?severity=critical"):
+        seen = await asked(site, query, slack)
+        assert "To pager , once somebody presses Send again: it is turned off." in seen
+        assert "waits: it is turned off" in seen
+        assert "To pager , at once" not in seen
 
 
 CRITICAL = Route("C0000000003", tell=(What.INCIDENTS,), severities=("critical",))
