@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
+from app.core.changes.hunks import Hunk, Line
 from app.core.model import Change
 from app.store import search
 from app.web import templates
@@ -214,6 +215,17 @@ async def test_a_change_shows_its_diff_and_what_it_began(site: Site) -> None:
     assert "<ins>registry.example/checkout-api:v1.42.0</ins>" in source
     assert "rollout 40 %" in found.text
     assert "and 28 more" in found.text
+
+
+@pytest.mark.parametrize(("fields", "folded"), [(40, ""), (41, "1 more field"), (3_000, "2,960 more fields")])
+def test_of_thousands_of_fields_the_first_stand_open_and_the_rest_is_folded(fields: int, folded: str) -> None:
+    """What stands below them, as how to undo it, is within reach."""
+    some = [Hunk(f"spec.field{number}", (Line("+", "integer"),), number) for number in range(fields)]
+    shown = templates.environment().get_template("_hunks.html").render(hunks=some)
+    assert shown.count('class="hunk"') == fields
+    assert re.findall("<summary>(.*)</summary>", shown) == [folded] * bool(folded)
+    assert shown.partition("<details")[0].count('class="hunk"') == 40
+    assert ">1 more line<" in shown
 
 
 async def test_a_change_shows_how_far_its_rollout_is_and_asks_on_while_it_runs(site: Site) -> None:
