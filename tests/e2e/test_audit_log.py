@@ -35,6 +35,8 @@ async def test_it_fits_and_axe_finds_nothing_serious(visit: Visit, viewport: Vie
     async with visit("/audit", role=Role.ADMIN, viewport=viewport, color_scheme=scheme, bypass_csp=True) as page:
         await expect(page.locator(".audit .row").first).to_be_visible()
         assert await page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        times = await page.locator(".audit td.time time").evaluate_all("all => all.map(one => one.offsetHeight)")
+        assert max(times) < 24, "beside an IPv6 address, too, a time stands in one line"
         found = await Axe().run(page)
     serious = [one for one in found.response["violations"] if one["impact"] in {"serious", "critical"}]
     assert [(one["id"], [node["html"][:200] for node in one["nodes"][:3]]) for one in serious] == []

@@ -119,6 +119,18 @@ async def test_the_words_over_the_drawing_are_whole(visit: Visit, path: str, vie
             assert abs(room[0] - room[1]) <= 2, "the words stand in the middle"
 
 
+@pytest.mark.parametrize("width", [390, 660, 720, 900, 1024, 1200, 1440])
+@pytest.mark.parametrize(
+    ("path", "cell"),
+    [(INCIDENT, "td.change"), ("/changes", "td.change"), ("/", "td.what")],
+    ids=["incident", "changes", "incidents"],
+)
+async def test_what_changed_can_be_read_at_every_width(visit: Visit, path: str, cell: str, width: int) -> None:
+    """720 is a window of 1440 that is zoomed to 200 %."""
+    async with visit(path, viewport={"width": width, "height": 900}) as page:
+        assert (await box(page.locator(cell).first))["width"] >= 90
+
+
 async def test_the_time_to_the_onset_is_whole(visit: Visit) -> None:
     async with visit(INCIDENT) as page:
         cell = page.locator("td.t").first
