@@ -131,6 +131,7 @@ def image_parts(image: str) -> tuple[str, str]:
     return head + slash + name, shown
 
 
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 _VERSION = re.compile(r"v?(\d{1,3})\.\d")
 """The major version of a tag (https://semver.org/); more digits are a year."""
 
@@ -180,8 +181,18 @@ def images(found: FieldDiff) -> str:
     if old == new:
         digests = found.old.partition("@")[2], found.new.partition("@")[2]
         old, new = (f"{tag}@{digest.partition(':')[2][:8]}" for tag, digest in zip((old, new), digests, strict=True))
-    return f"{old} → {new}"
+    return f"{_brief(old)} → {_brief(new)}"
+
+
+def _brief(tag: str) -> str:
+    """A tag; of a commit that is one no more than tells it from others."""
+    return tag[:12] if _COMMIT.fullmatch(tag) else tag
 
 
 def _tail(image: str) -> str:
-    return image if len(image) <= _LONGEST else "…" + image[-_LONGEST + 1 :]
+    """A reference without the digest that stands beside a tag, and, where it is long, without its beginning."""
+    repository, shown = image_parts(image)
+    reference, _, digest = image.partition("@")
+    separator = ":" if reference != repository else "@" if digest else ""
+    text = f"{repository}{separator}{_brief(shown) if separator else ''}"
+    return text if len(text) <= _LONGEST else "…" + text[-_LONGEST + 1 :]

@@ -36,6 +36,24 @@ UPDATES: list[tuple[str, Any, Any, str]] = [
     ("Deployment", {"spec": pod()}, {"spec": pod("other/web:v1")}, "image of web: r/web:v1 → other/web:v1"),
     (
         "Deployment",
+        {"spec": pod("r/web:v1")},
+        {"spec": pod(f"registry.corp.example/shop/web:v2@sha256:{'ab' * 32}")},
+        "image of web: r/web:v1 → registry.corp.example/shop/web:v2",
+    ),
+    (
+        "Deployment",
+        {"spec": pod(f"r/web:{'a' * 40}")},
+        {"spec": pod(f"r/web:{'b' * 40}")},
+        "image of web: aaaaaaaaaaaa → bbbbbbbbbbbb",
+    ),
+    (
+        "Deployment",
+        {"spec": pod("r/web")},
+        {"spec": pod(f"other/web@sha256:{'ab' * 32}")},
+        "image of web: r/web → other/web@abababababab",
+    ),
+    (
+        "Deployment",
         {"spec": pod("r/web:v1@sha256:aaaabbbbcccc")},
         {"spec": pod("r/web:v1@sha256:ddddeeeeffff")},
         "image of web: v1@aaaabbbb → v1@ddddeeee",
