@@ -84,8 +84,9 @@ async def _connected(host: str, port: int) -> socket.socket:
             refuse(host, str(address[0]))
     except EndpointError:
         raise
-    except OSError as failed:
-        raise OutboundError(f"{host} is not known: {failed.strerror}", unsent=True) from None
+    except (OSError, UnicodeError) as failed:  # UnicodeError: what stands there is no host's name
+        why = failed.strerror if isinstance(failed, OSError) else "it is no host's name"
+        raise OutboundError(f"{host} is not known: {why}", unsent=True) from None
     for family, kind, proto, _, address in found:
         sock = socket.socket(family, kind, proto)
         sock.setblocking(False)

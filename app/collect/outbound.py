@@ -163,7 +163,10 @@ class _Checked(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        found = await self._system.resolve(host, port, family)
+        try:
+            found = await self._system.resolve(host, port, family)
+        except UnicodeError:
+            raise OSError(errno.EINVAL, f"{host} is no host's name") from None
         for one in found:
             try:
                 refuse(host, one["host"])

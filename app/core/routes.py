@@ -18,8 +18,8 @@ from msgspec import Meta, Struct
 from app.core.model import Resource
 from app.core.targets import Target, TargetName
 
-ChannelId = Annotated[str, Meta(pattern=r"^[CG][A-Z0-9]{6,20}$", description="a channel's ID like C0123456789")]
-Clock = Annotated[str, Meta(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$", description="a time of day like 22:00")]
+ChannelId = Annotated[str, Meta(pattern=r"^[CG][A-Z0-9]{6,20}\Z", description="a channel's ID like C0123456789")]
+Clock = Annotated[str, Meta(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]\Z", description="a time of day like 22:00")]
 Patterns = tuple[Annotated[str, Meta(min_length=1, max_length=253)], ...]
 """Names with ``*`` and ``?`` as a shell takes them; none: any."""
 

@@ -7,15 +7,18 @@ renewed in it counts.
 from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
+from urllib.parse import urlsplit
 
 from msgspec import Meta, Struct
 
-TargetName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,62}$", description="a name like on-call")]
-FilePath = Annotated[str, Meta(pattern=r"^/[^\x00]+$", description="an absolute path")]
+TargetName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,62}\Z", description="a name like on-call")]
+FilePath = Annotated[str, Meta(pattern=r"^/[^\x00\n]+\Z", description="an absolute path")]
+_ATOM, _LABEL = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+", "[A-Za-z0-9-]+"
 Mailbox = Annotated[
     str,
-    Meta(pattern=r"^[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]+@[A-Za-z0-9.-]+$", max_length=254, description="a mail address"),
+    Meta(pattern=rf"^{_ATOM}(\.{_ATOM})*@{_LABEL}(\.{_LABEL})*\Z", max_length=254, description="a mail address"),
 ]
+"""A dot-atom and a domain (RFC 5322, 3.4.1): of anything else no mail can be made."""
 Security = Literal["starttls", "tls", "none"]
 """How a connection for mail is encrypted: after it began, from its first byte, or not at all."""
 
@@ -36,6 +39,8 @@ class Webhook(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind",
         """Raises ValueError."""
         if bool(self.url) == (self.url_file is not None):
             raise ValueError("a webhook needs one of url and url_file")
+        if self.url and not _is_url(self.url):
+            raise ValueError("url: http:// or https:// and a host are needed, and no user")
 
 
 class Teams(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="teams"):
@@ -60,7 +65,7 @@ class Email(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", t
     LABEL: ClassVar[str] = "mail"
     to: Annotated[tuple[Mailbox, ...], Meta(min_length=1, max_length=50)]
     sender: Mailbox
-    host: Annotated[str, Meta(pattern=r"^[A-Za-z0-9.:_-]+$", max_length=253, description="a host's name")]
+    host: Annotated[str, Meta(pattern=r"^[A-Za-z0-9.:_-]+\Z", max_length=253, description="a host's name")]
     port: Annotated[int, Meta(ge=1, le=65535)] = 587
     security: Security = "starttls"
     user: str = ""
@@ -73,6 +78,15 @@ class Email(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", t
             raise ValueError("a user needs a password_file, and the other way round")
         if self.user and self.security == "none":
             raise ValueError("a password is not sent without encryption: security is starttls or tls")
+
+
+def _is_url(text: str) -> bool:
+    try:
+        url = urlsplit(text)
+        known = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        return False
+    return known and url.username is None and text.isprintable() and " " not in text
 
 
 Target = Webhook | Teams | SlackWebhook | Email

@@ -20,6 +20,7 @@ class RoutesError(Expected):
 
 _HINTS = {
     r"\.quiet\.(?:from|to)`": ': a time of day, in quotes, like "22:00"',
+    r"\.(?:to\[\d+\]|from)`": ": an address alone, like ops@example.com, without a name",
     r"\.labels\[": ": values of labels are text, in quotes where they look like a number",
     r"\.channel`": ": the ID at the end of a channel's details, like C0123456789",
     r"\.zone`": ": a zone like Europe/Berlin",

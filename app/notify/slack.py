@@ -227,4 +227,4 @@ def _meaning(error: SlackApiError) -> Exception:
 
 def _wait(told: str) -> timedelta:
     """Retry-After in seconds, within a second and an hour; half a minute where it says nothing."""
-    return timedelta(seconds=min(max(int(told), 1), 3600) if told.isdecimal() else 30)
+    return timedelta(seconds=min(max(float(told), 1), 3600) if told.isdecimal() else 30)

@@ -188,11 +188,11 @@ def _understand(answer: Answer, now: datetime, words: Mapping[int, str]) -> None
 def _wait(told: str, now: datetime) -> timedelta:
     """Retry-After, as seconds or as a moment (RFC 9110, 10.2.3), within a second and an hour."""
     if told.isdecimal():
-        wait = timedelta(seconds=min(int(told), 86400))
+        wait = timedelta(seconds=min(float(told), 86400))  # an int of thousands of digits is refused
     else:
         try:
             moment = parsedate_to_datetime(told)
-        except ValueError:
+        except (ValueError, OverflowError):
             return USUAL_WAIT
         wait = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now
     return min(max(wait, timedelta(seconds=1)), LONGEST_WAIT)

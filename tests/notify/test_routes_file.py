@@ -28,6 +28,14 @@ def test_the_file_that_is_shipped_can_be_read() -> None:
         ("", "the file is empty; routes: \\[\\] tells nobody"),
         ("routes: [{channel: C0123456789}]\nroutes: []", "a key stands here twice .line 2, column 1"),
         ("routes: [{channel: C0123456789, channel: C9876543210}]", "a key stands here twice .line 1"),
+        ('routes: [{channel: "C0123456789\\n"}]', "like C0123456789"),
+        ('routes: [{channel: C0123456789, quiet: {from: "22:00\\n", to: "08:00"}}]', 'in quotes, like "22:00"'),
+        (
+            "targets: {a: {kind: webhook, secret_file: /x, url: 'htp://hooks.example'}}",
+            "http:// or https:// and a host",
+        ),
+        ("targets: {a: {kind: webhook, secret_file: /x, url: 'https://hooks.example:99999'}}", "and a host are needed"),
+        ("targets: {a: {kind: email, from: a@b.c, host: h, to: [Ann <a@b.c>]}}", "without a name"),
         ("rules: []", "unknown field `rules`"),
         ("routes: [", "line 1"),
         ("- 1", "object"),
@@ -40,6 +48,14 @@ def test_a_mistake_is_told_by_its_place(tmp_path: Path, written: str, says: str)
     with pytest.raises(RoutesError, match=says) as error:
         read(file)
     assert str(file) in str(error.value)
+
+
+def test_a_user_in_the_url_of_a_webhook_is_refused_and_not_repeated(tmp_path: Path) -> None:
+    file = tmp_path / "routes.yaml"
+    file.write_text("targets: {a: {kind: webhook, secret_file: /x, url: 'https://me:geheim@hooks.example'}}")
+    with pytest.raises(RoutesError, match="and no user") as error:
+        read(file)
+    assert "geheim" not in str(error.value)
 
 
 def test_it_is_read_again_when_it_is_written_and_the_last_good_one_counts(tmp_path: Path) -> None:

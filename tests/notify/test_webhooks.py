@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,12 @@ from msgspec.structs import replace as remade
 from sqlalchemy import text
 from standardwebhooks import webhooks
 
+from app.collect.outbound import Answer
 from app.core.findings import Ranking
 from app.core.model import Batch, Outcome
 from app.core.routes import Route, Routes, What
-from app.core.targets import Webhook
+from app.core.targets import Email, Webhook
+from app.notify.slack import BusyError, UnansweredError
 from app.notify.targets import Targets, keys_of
 from app.notifying import REPRESENT, mail, post
 from app.store import incidents, outbox
@@ -336,6 +339,41 @@ async def test_of_hundreds_under_faults_none_is_missing_and_none_is_there_twice(
     assert sorted(there) == sorted(made)
     assert len(told.receiver.ids) > len(set(told.receiver.ids)), "some were sent twice, and dropped by their id"
     assert await told.failed() == []
+
+
+@pytest.mark.parametrize(
+    ("said", "wait"),
+    [
+        ("7", 7.0),
+        ("9" * 5000, 3600.0),
+        ("Sat, 01 Jan 2028 00:00:00 GMT", 3600.0),
+        ("Sat, 01 Jan 2028 00:00:00 +" + "9" * 30, 30.0),
+        ("Sat, 01 Jan " + "9" * 30 + " 00:00:00 GMT", 30.0),
+        ("\xb2", 30.0),
+        ("soon", 30.0),
+    ],
+)
+async def test_whatever_retry_after_says_it_is_a_wait_within_an_hour(tmp_path: Path, said: str, wait: float) -> None:
+    (tmp_path / "secret").write_text(SECRET)
+
+    async def busy(_url: str, _body: bytes, _headers: Mapping[str, str]) -> Answer:
+        return Answer(429, said, "")
+
+    now = datetime(2026, 11, 29, tzinfo=UTC)
+    routes = Routes(targets={"ops": Webhook(str(tmp_path / "secret"), "https://hooks.example")})
+    targets = Targets(busy, mail, REPRESENT, lambda: routes, lambda: now)
+    with pytest.raises(BusyError) as error:
+        await targets.send("ops", outbox.Letter("msg_1", now, "{}", None))
+    assert error.value.wait.total_seconds() == wait
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 70 + ".example"])
+async def test_what_is_no_host_is_said_and_ends_nothing_else(host: str) -> None:
+    with pytest.raises(UnansweredError, match="no host's name"):
+        await post(f"https://{host}/hook", b"{}", {})
+    written = EmailMessage()
+    with pytest.raises(UnansweredError, match="no host's name"):
+        await mail(written, Email(("a@b.example",), "c@d.example", host), "", ())
 
 
 async def test_a_long_event_is_sent_without_its_fields(told: Told) -> None:
