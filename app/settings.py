@@ -35,6 +35,8 @@ _SECRET = {
     "FORESHOCK_SLACK_APP_TOKEN",
     "FORESHOCK_SLACK_SIGNING_SECRET",
 }  # their values are never repeated
+_USER = re.compile(r"(?<=//)[^/]*@")
+"""Who a URL asks as, and their password, which are not repeated either."""
 
 
 class SettingsError(Expected):
@@ -55,7 +57,12 @@ class Settings(BaseSettings):
     """Read from environment variables with the prefix FORESHOCK_, and DATABASE_URL. Empty counts as not set."""
 
     model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="forbid", hide_input_in_errors=True
+        env_prefix=PREFIX,
+        env_ignore_empty=True,
+        frozen=True,
+        extra="forbid",
+        hide_input_in_errors=True,
+        str_strip_whitespace=True,  # what is made of a file has a line's end, of which a secret holds none
     )
 
     database_url: SecretStr | None = Field(
@@ -252,15 +259,15 @@ def load() -> Settings:
 def _unknown(environment: Mapping[str, str]) -> Iterator[str]:
     known = [*variables(), *OF_CLIENTS]
     for name in sorted(environment):
-        if name.startswith(PREFIX) and name not in known:
-            close = get_close_matches(name, known, n=1)
+        if name not in known and (name.upper().startswith(PREFIX) or name.upper() in known):
+            close = get_close_matches(name.upper(), known, n=1)
             yield f"{name} (environment) is not a setting" + (f": did you mean {close[0]}?" if close else "")
 
 
 def _wrong(error: ValidationError, environment: Mapping[str, str]) -> Iterator[str]:
     known: dict[str, Any] = variables()
     for name in dict.fromkeys(_variable_of(mistake["loc"][0]) for mistake in error.errors()):
-        value = "********" if name in _SECRET else repr(environment.get(name, ""))[:100]
+        value = "********" if name in _SECRET else repr(_USER.sub("********@", environment.get(name, "")))[:100]
         yield f"{name} (environment) is {value}; allowed: {known[name].description}"
 
 

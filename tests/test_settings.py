@@ -104,6 +104,42 @@ def test_root_has_a_system_folder_and_a_user_their_own(monkeypatch: pytest.Monke
     assert settings.default_data_dir() == Path("/home/alice/Library/Application Support/foreshock")
 
 
+@pytest.mark.parametrize("name", ["FORESHOCK_PUBLIC_URL", "FORESHOCK_ARGOCD_URL", "FORESHOCK_OIDC_ISSUER"])
+def test_a_password_in_a_url_is_refused_and_not_repeated(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "https://root:hunter@2@shop.example")
+    with pytest.raises(SettingsError, match=r"is 'https://\*{8}@shop\.example'; allowed") as raised:
+        load()
+    assert "hunter" not in str(raised.value)
+
+
+def test_the_line_end_of_a_file_is_no_part_of_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORESHOCK_SLACK_SIGNING_SECRET", f"{'a' * 32}\n")
+    monkeypatch.setenv("DATABASE_URL", "postgresql://u:p@db/foreshock\r\n")
+    found = load()
+    assert found.slack_signing_secret is not None
+    assert found.slack_signing_secret.get_secret_value() == "a" * 32
+    assert found.database_url is not None
+    assert found.database_url.get_secret_value() == "postgresql://u:p@db/foreshock"
+
+
+def test_blanks_are_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORESHOCK_SLACK_SIGNING_SECRET", " " * 32)
+    monkeypatch.setenv("FORESHOCK_LAUNCHDARKLY_SECRET", f"{'a' * 8}{' ' * 8}")
+    with pytest.raises(SettingsError) as raised:
+        load()
+    assert [line.split()[0] for line in str(raised.value).splitlines()] == [
+        "FORESHOCK_LAUNCHDARKLY_SECRET",
+        "FORESHOCK_SLACK_SIGNING_SECRET",
+    ]
+
+
+@pytest.mark.parametrize("name", ["foreshock_log_level", "Foreshock_Log_Level", "database_url"])
+def test_a_name_in_small_letters_is_not_read_unseen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "postgresql://u:hunter2@db/other" if "url" in name else "debug")
+    with pytest.raises(SettingsError, match=rf"{name} \(environment\) is not a setting: did you mean {name.upper()}"):
+        load()
+
+
 SLACK = {"FORESHOCK_SLACK_TOKEN": "xoxb-1234567890-abc", "FORESHOCK_SLACK_CHANNEL": "C0123456789"}
 
 
