@@ -69,6 +69,8 @@ class Http:
         until = None if in_all is None else monotonic() + in_all
         try:
             response = self._opener.open(request, timeout=silent)
+        except UnicodeError:
+            raise AddressError(f"{URL} is {self.name!r}: {self.host} is no host's name") from None
         except (OSError, HTTPException) as error:
             raise self._unreachable(error) from None
         named = {name.lower(): value for name, value in response.headers.items()}

@@ -59,11 +59,11 @@ class Server:
 
     def text(self, *path: str, **asked: object) -> str:
         """The same, as a table or another text for a terminal."""
-        return self._get(path, asked, TEXT).body().decode()
+        return self._get(path, asked, TEXT).body().decode(errors="replace")
 
     def yaml(self, *path: str, **asked: object) -> str:
         """The same, of what is YAML."""
-        return self._get(path, asked, YAML).body().decode()
+        return self._get(path, asked, YAML).body().decode(errors="replace")
 
     def pages(self, *path: str, **asked: object) -> Iterator[dict[str, Any]]:
         """The answers of a list, one page after the other, to its end."""
@@ -131,7 +131,7 @@ class Server:
         if answer.status == 429 or answer.status >= 500:
             busy = BusyError(f"{name} cannot answer now ({answer.status}): {said}", status=answer.status)
             after = answer.headers.get("retry-after", "")
-            busy.retry_after = min(int(after), 60) if after.isdigit() else BusyError.retry_after
+            busy.retry_after = int(min(float(after), 60)) if after.isdecimal() else BusyError.retry_after
             raise busy
         if answer.kind == PROBLEM:
             raise RefusedError(said, status=answer.status, field=str(problem.get("field", "")))
@@ -147,7 +147,7 @@ class Server:
     def _parsed(self, text: bytes) -> dict[str, Any]:
         try:
             found = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
             raise UnreachableError(f"what {self._transport.name} answers is no JSON object: was it cut off?")
@@ -164,7 +164,7 @@ def _problem(answer: Answer) -> dict[str, Any]:
     if answer.kind == PROBLEM:
         try:
             found = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             found = {}
         if isinstance(found, dict) and isinstance(found.get("detail"), str):
             return found

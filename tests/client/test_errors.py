@@ -115,6 +115,8 @@ class Heard(ThreadingHTTPServer):
 
 _ANSWERS = {
     "list": ("application/json", b'{"items": [], "next": null, "freshness": [], "gaps": []}'),
+    "deep": ("application/json", b"[" * 100_000),
+    "latin": ("text/plain", b"caf\xe9"),
     "array": ("application/json", b"[]"),
     "lines": ("application/x-ndjson", b'{"after": "1.1"}\n<p>Sign in</p>\n[]\n'),
 }
@@ -135,6 +137,8 @@ class _Answering(BaseHTTPRequestHandler):
         elif how == "often":
             detail = b'{"detail": "too much at once", "status": 429}'
             self._answer(429, "application/problem+json", detail, Retry_After="3")
+        elif how in ("long", "odd"):
+            self._answer(503, "text/plain", b"", Retry_After={"long": "9" * 5000, "odd": "\xb2"}[how])
         elif how == "short":
             self._answer(200, "application/json", b'{"items": [', length=1000)
         elif how == "silent":
@@ -213,6 +217,23 @@ def test_what_stands_before_it_is_told_from_it() -> None:
             with pytest.raises(UnreachableError, match="no JSON object"):
                 next(lines)
         assert list(lines) == []
+
+
+def test_whatever_is_answered_is_told_in_words() -> None:
+    with other() as server:
+        for how, seconds in (("long", 60), ("odd", 5)):
+            with pytest.raises(BusyError) as busy:
+                asking(f"{server.url}/{how}").json("changes")
+            assert busy.value.retry_after == seconds
+        with pytest.raises(UnreachableError, match="no JSON object"):
+            asking(f"{server.url}/deep").json("changes")
+        assert asking(f"{server.url}/latin").text("changes") == "caf\ufffd"
+
+
+@pytest.mark.parametrize("host", ["a..example", "x" * 64 + ".example"])
+def test_what_is_no_host_is_said(host: str) -> None:
+    with pytest.raises(AddressError, match="FORESHOCK_URL is .* is no host's name"):
+        asking(f"http://{host}").json("changes")
 
 
 def test_nobody_waits_for_ever() -> None:
