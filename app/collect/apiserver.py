@@ -29,6 +29,8 @@ from app.failures import Expected, told
 CONNECT_SECONDS = 10.0
 AT_ONCE = ClientTimeout(total=60.0, sock_connect=CONNECT_SECONDS)
 """For an answer that is read at once."""
+LONGEST_WAIT = 3600.0
+"""Seconds that an API server can have us wait."""
 ANSWERED = frozenset({200, 201})
 """The latter of what was POSTed."""
 LONGEST_LINE = 16 << 20
@@ -100,16 +102,17 @@ class ApiServer:
         configuration = Configuration()
         _check_there(path)
         try:
-            await load_kube_config(  # type: ignore[no-untyped-call]
+            loader = await load_kube_config(  # type: ignore[no-untyped-call]
                 path, context=context, client_configuration=configuration, persist_config=False
             )
+            _check_usable(path, configuration, by_plugin="exec" in (loader._user or ()))  # noqa: SLF001 - as in its refresh_token
             place = f"context {context}" if context else "its current context"
             return cls(ApiClient(configuration), credential=f"the credential of kubeconfig {path}, {place}: renew it")
         except (ConfigException, OSError, ValueError) as error:  # OSErrors of ssl: what is there is no certificate
             raise CredentialsError(f"{path}: no usable kubeconfig: {error}") from None
         except YAMLError as error:
             raise CredentialsError(f"{path}: no usable kubeconfig: {told(error)}") from None
-        except (AttributeError, TypeError):
+        except (AttributeError, TypeError, RecursionError):
             raise CredentialsError(
                 f"{path}: no usable kubeconfig: there is nothing in it, or not in its place"
             ) from None
@@ -221,6 +224,10 @@ class ApiServer:
             body=body,
             auth_settings=["BearerToken"],
         )
+        if credential := headers.get("authorization", "").strip():  # a file of a token mostly ends its line
+            headers["authorization"] = credential
+        if not credential.isprintable():
+            raise UnreachableError(f"no token is sent that is not one line: {self._credential}")
         whole = CIMultiDict(headers)  # of a header that comes several times a dict would keep one
         whole.extend(self.acting)
         try:
@@ -234,7 +241,7 @@ class ApiServer:
             raise UnreachableError(f"{URL(url).host} says nothing any more") from None
         except ClientSSLError as error:
             raise UntrustedError(in_words(error)) from None
-        except (ClientError, OSError) as error:
+        except (ClientError, OSError, UnicodeError) as error:  # UnicodeError: what stands there is no host's name
             raise UnreachableError(in_words(error)) from None
 
     async def _refused(self, response: ClientResponse, *, authorization: str) -> RefusedError:
@@ -243,12 +250,27 @@ class ApiServer:
         except msgspec.MsgspecError:
             said = _Status()
         after = response.headers.get("Retry-After", "")
-        wait = float(after) if after.isdigit() else 0.0
+        wait = min(float(after), LONGEST_WAIT) if after.isdecimal() else 0.0
         causes = frozenset(cause.reason for cause in said.details.causes) if said.details else frozenset[str]()
         message = unsaid(said.message or response.reason or "", authorization)
         if response.status == HTTPStatus.UNAUTHORIZED:  # it says no more than that
             message = f"{message}: the API server refuses {self._credential}"
         return RefusedError(response.status, message, retry_after=wait, causes=causes)
+
+
+def _check_usable(path: str, configuration: Configuration, *, by_plugin: bool) -> None:
+    """Raises CredentialsError. Where a plugin (exec) fails, the library logs that and would ask as nobody."""
+    try:
+        server = URL(str(configuration.host))
+        known = server.scheme in ("http", "https") and bool(server.host)
+    except ValueError:
+        known = False
+    if not known:
+        raise CredentialsError(f"{path}: no usable kubeconfig: its server is no URL: https:// and a host are needed")
+    if by_plugin and not configuration.api_key.get("BearerToken") and not configuration.cert_file:
+        raise CredentialsError(
+            f"{path}: the plugin (exec) that makes the credential made none, as is said above: run kubectl with it"
+        )
 
 
 def _check_there(kubeconfig: str) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from app.collect.contexts import WantedCluster
 from app.collect.diagnosis import Finding, Level
@@ -116,6 +117,45 @@ async def test_a_token_that_is_not_known_is_a_problem(control_plane: ControlPlan
     assert "401" in one.said
     assert "nobody's" not in one.said + one.fix
     assert "auth whoami" in one.fix
+
+
+def asked_as(kubeconfig: Path, folder: Path, user: dict[str, Any]) -> dict[str, str]:
+    """Writes a copy of a kubeconfig, ``config``, with another user; the user that it had."""
+    content = yaml.safe_load(kubeconfig.read_text())
+    had: dict[str, str] = content["users"][0]["user"]
+    content["users"][0]["user"] = user
+    (folder / "config").write_text(json.dumps(content))
+    return had
+
+
+async def test_a_token_in_a_file_that_ends_its_line_is_taken(account: Path, tmp_path: Path) -> None:
+    token = asked_as(account, tmp_path, {"tokenFile": str(tmp_path / "token")})["token"]
+    (tmp_path / "token").write_text(f"{token}\n")
+    assert (await found(tmp_path / "config"))["permissions"].level is Level.OK
+    (tmp_path / "token").write_text("nobody's\nand another\n")
+    [one] = (await found(tmp_path / "config")).values()
+    assert (one.level, "one line" in one.said, "nobody's" in one.said) == (Level.PROBLEM, True, False)
+
+
+@pytest.mark.parametrize("plugin", [["nowhere-to-be-found"], ["false"], ["echo", "hello"]])
+async def test_a_plugin_that_makes_no_credential_is_said_and_nobody_asks_as_nobody(
+    account: Path, tmp_path: Path, plugin: list[str]
+) -> None:
+    command = {"command": plugin[0], "args": plugin[1:], "interactiveMode": "Never"}
+    asked_as(account, tmp_path, {"exec": {"apiVersion": "client.authentication.k8s.io/v1", **command}})
+    [one] = (await found(tmp_path / "config")).values()
+    assert (one.check, one.level, "plugin (exec)" in one.said) == ("connection", Level.PROBLEM, True)
+
+
+@pytest.mark.parametrize(
+    "server", ["", "shop.example:6443", "https://[::1", "https://shop.example:99999", "https://a..b"]
+)
+async def test_a_server_that_is_none_is_said(control_plane: ControlPlane, server: str) -> None:
+    def wrong(content: dict[str, Any]) -> None:
+        content["clusters"][0]["cluster"]["server"] = server
+
+    [one] = (await found(changed(control_plane, wrong))).values()
+    assert (one.check, one.level) == ("connection", Level.PROBLEM)
 
 
 async def test_a_certificate_of_somebody_else_is_a_problem(control_plane: ControlPlane) -> None:
