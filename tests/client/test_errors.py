@@ -232,7 +232,7 @@ def test_whatever_is_answered_is_told_in_words() -> None:
 
 @pytest.mark.parametrize("host", ["a..example", "x" * 64 + ".example"])
 def test_what_is_no_host_is_said(host: str) -> None:
-    with pytest.raises(AddressError, match="FORESHOCK_URL is .* is no host's name"):
+    with pytest.raises(AddressError, match=r"FORESHOCK_URL is .* is no host's name"):
         asking(f"http://{host}").json("changes")
 
 
