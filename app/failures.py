@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
 from typing import ClassVar
 
@@ -29,10 +30,15 @@ class Expected(Exception):  # noqa: N818 - the base of the errors that are no bu
     code: ClassVar[Exit] = Exit.WRONG_USE
 
 
+_WRITTEN = re.compile(r"\b(alias|anchor|handle|tag) ['\"].*")
+"""What PyYAML repeats of what is named by & and *, or of what stands behind an !: a password may begin so."""
+
+
 def told(error: Exception) -> str:
     """Why a file cannot be read, in one line. Of YAML that is none the place is told, and none of what stands there: it
     may be a credential, and PyYAML's own words show the line."""
     mark = getattr(error, "problem_mark", None)
     if mark is None:
         return " ".join(str(error).split())
-    return f"no YAML: {getattr(error, 'problem', None)} (line {mark.line + 1}, column {mark.column + 1})"
+    problem = _WRITTEN.sub(r"\1", str(getattr(error, "problem", None)))
+    return f"no YAML: {problem} (line {mark.line + 1}, column {mark.column + 1})"

@@ -11,15 +11,17 @@ from yaml.constructor import ConstructorError
 
 
 class _Loader(yaml.SafeLoader):
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """As SafeLoader does. Raises ConstructorError for a key that comes twice."""
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """As SafeLoader does, before keys that are merged (<<) stand beside a mapping's own. Raises ConstructorError
+        for a key that comes twice."""
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
         keys = set[str]()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                 if key.value in keys:
                     raise ConstructorError(problem="a key stands here twice", problem_mark=key.start_mark)
                 keys.add(key.value)
-        return super().construct_mapping(node, deep)
+        return node
 
 
 def read_yaml(path: Path) -> Any:

@@ -97,7 +97,7 @@ def _loaded(path: Path) -> Mapping[str, Any]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # large files are read ten times as fast
     try:
         found = yaml.load(path.read_bytes(), Loader=loader)  # noqa: S506 - a safe one
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, ValueError, yaml.YAMLError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no YAML"
         raise ContextError(f"{path}: {why}") from None
     return found if isinstance(found, dict) else {}

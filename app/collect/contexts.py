@@ -83,7 +83,7 @@ def read(path: Path) -> tuple[WantedCluster, ...]:
     except msgspec.ValidationError as error:
         said = str(error)
         raise ContextsError(f"{path}: {told(error)}{_of(said, written)}{_known(said)}") from None
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         raise ContextsError(f"{path}: {told(error)}") from None
     names = [one.name for one in found]
     for name in names:
@@ -149,7 +149,7 @@ def _current_context(path: Path) -> str:
     """Of several kubeconfigs the first that names one counts, as in kubectl."""
     try:
         config = yaml.safe_load(path.read_bytes())
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         raise ContextsError(f"{path}: {told(error)}") from None
     context = config.get("current-context") if isinstance(config, dict) else None
     return context if isinstance(context, str) else ""

@@ -9,6 +9,7 @@ import pytest
 
 from app.collect import contexts
 from app.collect.contexts import ContextsError, WantedCluster
+from app.yaml_file import read_yaml
 
 
 def kubeconfig(folder: Path, name: str, current: str) -> Path:
@@ -103,6 +104,31 @@ def test_the_examples_of_the_documentation_are_taken(page: str, tmp_path: Path) 
         path = tmp_path / f"{number}.yaml"
         path.write_text(block if block.startswith("clusters:") else f"clusters:\n{block}")
         assert contexts.read(path)
+
+
+@pytest.mark.parametrize("word", ["*geheim", "!geheim x", "!geheim!a x", "&geheim x\nb: &geheim y\nc: *none"])
+def test_of_a_password_that_yaml_takes_for_a_sign_no_word_is_told(tmp_path: Path, word: str) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(f"token: {word}")
+    for read in (contexts.read, lambda path: contexts.usual([path])):
+        with pytest.raises(ContextsError, match=r"no YAML: .*\(line") as error:
+            read(path)
+        assert "geheim" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["[" * 5000 + "]" * 5000, "at: 2026-13-45"])
+def test_what_cannot_be_read_is_no_fault_of_ours(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(text)
+    for read in (contexts.read, lambda path: contexts.usual([path])):
+        with pytest.raises(ContextsError, match=f"{path}: "):
+            read(path)
+
+
+def test_a_key_that_stands_in_place_of_a_merged_one_comes_once(tmp_path: Path) -> None:
+    path = tmp_path / "merged.yaml"
+    path.write_text("base: &base {a: 1}\nx: {y: {z: &own {<<: *base, a: 2}}}\nlast: {<<: *own}\n")
+    assert read_yaml(path)["last"] == {"a": 2}
 
 
 def test_of_what_is_no_yaml_the_place_is_told_and_no_word_of_it(tmp_path: Path) -> None:
