@@ -281,7 +281,8 @@ def _alerted(incident: Incident, *, is_held: bool) -> Onset:
     at = incident.started_at
     if is_held:
         return Onset(at, at - RATED, at, "the alert's condition began to hold, and nothing else measured turned bad")
-    return Onset(at, at - timedelta(minutes=20), at, "the alert's start, as nothing measured turned bad")
+    told = "the alert's start" if incident.alerts else "the start that it was given"
+    return Onset(at, at - timedelta(minutes=20), at, f"{told}, as nothing measured turned bad")
 
 
 def _score(

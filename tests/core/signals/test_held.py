@@ -83,3 +83,5 @@ def test_where_nothing_else_turned_bad_that_is_the_onset() -> None:
     without = ranked(incident=an_incident(told), load=[])
     assert without.onset.at == after(30)
     assert without.onset.found_in.startswith("the alert's start")
+    by_hand = ranked(incident=replace(an_incident(told), alerts=()), load=[])
+    assert by_hand.onset.found_in.startswith("the start that it was given")
