@@ -36,7 +36,6 @@ from app.core.access import Access
 from app.core.clusters import alerts_alone
 from app.core.incidents import pagers
 from app.core.roles import Role, Scope
-from app.core.routes import NO_ROUTES
 from app.core.screen.elsewhere import Neighbours
 from app.core.vitals import Vitals
 from app.failures import Expected
@@ -307,7 +306,7 @@ def build(
     """
     database = open_database(server.dsn)
     pulses, notifier = Pulses(now), notifier_of(settings, database, url=url, clock=now)
-    heard = notifier.heard if notifier else None
+    heard = notifier.heard
     clusters = Clusters(
         database,
         pulses,
@@ -340,8 +339,8 @@ def build(
             settings.slack_channel or "",
             listens=settings.slack_app_token is not None,
             signing_secret=secret(settings.slack_signing_secret),
-            routes=notifier.routes if notifier else lambda: NO_ROUTES,
-            routes_error=lambda: notifier.routes.error if notifier else "",
+            routes=notifier.routes,
+            routes_error=lambda: notifier.routes.error,
         ),
         take_click=heard.clicks.take if heard else web.refuse_told,
         take_event=heard.hear if heard else web.refuse_told,
@@ -352,7 +351,7 @@ def build(
         access=access,
         reverts=Reverts(database, ways),
     )
-    beside = workers(settings, database) + (notifier.workers() if notifier else ())
+    beside = workers(settings, database) + notifier.workers()
     listening = heard.listen if heard and heard.app_token else None
     lifespan = _lifespan(server, database, pulses=pulses, clusters=clusters, beside=beside, listening=listening)
     return create_app(deps, lifespan=lifespan)

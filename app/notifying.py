@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from email.message import EmailMessage
+from functools import partial
 from typing import Any, Never
 
 from pydantic import SecretStr
@@ -74,15 +75,20 @@ class Notifier:
         """What is done again and again, by one process at a time."""
         sender = self.sender
         done = {"notices": sender.find, "Slack": sender.send, "targets": sender.send_to_targets}
-        return tuple(Worker(name, work, outbox.EACH) for name, work in done.items())
+        return tuple(Worker(name, partial(self._where_told, work), outbox.EACH) for name, work in done.items())
+
+    async def _where_told(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Without Slack, and until there is a file of routes, nobody is told, and PostgreSQL is asked nothing."""
+        self.routes()
+        if self.sender.slack is not None or self.routes.was_there:
+            await work()
 
 
-def notifier_of(settings: Settings, database: Database, *, url: str, clock: Callable[[], datetime]) -> Notifier | None:
-    """None where nobody is told: without Slack, and without a file of routes. Raises routes_file.RoutesError."""
+def notifier_of(settings: Settings, database: Database, *, url: str, clock: Callable[[], datetime]) -> Notifier:
+    """Who is told as the settings say, and a file of routes, whenever that is written. Raises
+    routes_file.RoutesError."""
     path = settings.routes_file or settings.data_dir / "routes.yaml"
     told = slack(secret(settings.slack_token), str(settings.slack_api)) if settings.slack_token else None
-    if told is None and not settings.routes_file and not path.exists():
-        return None
     channel = settings.slack_channel or ""
     routes = Written(path, routes_file.read, without=None if settings.routes_file else NO_ROUTES)
     targets = Targets(post, mail, REPRESENT, routes, clock)

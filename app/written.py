@@ -15,13 +15,15 @@ log = structlog.get_logger()
 
 
 class Written(Generic[T]):
-    """What stands in a file now. ``error`` says why a newer one is not taken, "" where it is."""
+    """What stands in a file now. ``error`` says why a newer one is not taken, "" where it is; ``was_there``, whether
+    there ever was one while the program runs."""
 
     def __init__(self, path: Path, read: Callable[[Path], T], *, without: T | None = None) -> None:
         """``read`` raises an Expected error for a file that is no good, and so does this. ``without`` is what counts
         while there is none; None: there has to be one."""
         self._path, self._read, self._without, self.error = path, read, without, ""
         self._when = self._stamp()
+        self.was_there = self._when is not None
         self._value = self._current()
 
     def __call__(self) -> T:
@@ -30,6 +32,7 @@ class Written(Generic[T]):
         when = self._stamp()
         if when != self._when:
             self._when = when
+            self.was_there = True
             try:
                 self._value, self.error = self._current(), ""
                 log.info("file read", path=str(self._path))

@@ -3,6 +3,7 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import Never
 
 import pytest
@@ -18,6 +19,7 @@ from app import supervise
 from app.main import workers
 from app.notifying import notifier_of
 from app.settings import Settings
+from app.store import notices
 from app.store.database import TURNS, Database
 from app.supervise import LONGEST_PAUSE, Pulses, Worker
 from app.tasks import end
@@ -184,5 +186,20 @@ async def test_all_workers_may_begin_at_once(database: Database) -> None:
 def test_there_is_a_turn_for_every_worker(database: Database) -> None:
     settings = Settings(slack_token=SecretStr("xoxb-1"), slack_channel="C0123456789")
     notifier = notifier_of(settings, database, url="http://foreshock.test", clock=Clock())
-    assert notifier
     assert len(workers(settings, database)) + len(notifier.workers()) <= TURNS
+
+
+async def test_a_file_of_routes_counts_from_when_it_is_written(database: Database, tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path)
+    notifier = notifier_of(settings, database, url="http://foreshock.test", clock=Clock())
+    find = next(one.work for one in notifier.workers() if one.name == "notices")
+
+    async def has_begun() -> bool:
+        async with database.read.connect() as conn:
+            return bool(await notices.read_places(conn))
+
+    await find()
+    assert not await has_begun()
+    (tmp_path / "routes.yaml").write_text("routes: [{channel: C0123456789}]")
+    await find()
+    assert await has_begun()
