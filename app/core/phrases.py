@@ -145,6 +145,15 @@ def excerpt(text: str, most: int = 140) -> str:
     return line if len(line) <= most else line[:most].rsplit(" ", 1)[0] + " …"
 
 
+_TURNING = {place: f"\\u{place:04x}" for place in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
+
+
+def straight(text: str) -> str:
+    """A text in which what turns around how the rest is shown (https://www.unicode.org/reports/tr9/, 2.1 to 2.4) is
+    spelled out: who reads it is to see what is there."""
+    return text if text.isascii() else text.translate(_TURNING)
+
+
 def both_ends(text: str, most: int) -> str:
     """A text on one line, without its middle where it is long: a panic begins with its cause, a traceback ends so."""
     line = " ".join(text.split())

@@ -12,6 +12,7 @@ from itertools import chain, dropwhile, takewhile
 import orjson
 
 from app.core.model import FieldDiff, Json
+from app.core.phrases import straight
 
 LINES = 120
 """Lines of a hunk that are shown; the rest is counted."""
@@ -42,7 +43,7 @@ class Hunk:
 def in_lines(value: Json) -> list[str]:
     """A value in the lines of a diff: objects and lists one item a line, indented."""
     text = value if isinstance(value, str) else orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
-    return text.splitlines() or [""]
+    return straight(text).splitlines() or [""]
 
 
 def hunks(diffs: Sequence[FieldDiff]) -> tuple[Hunk, ...]:

@@ -14,6 +14,7 @@ from app.core.objects.created import details, helm_words
 from app.core.objects.diff import ORDER, diff
 from app.core.objects.grants import grants_changed
 from app.core.objects.values import images, keys_text, moved, name_of
+from app.core.phrases import straight
 
 LIMIT = 120
 _PAST = {Verb.CREATE: "created", Verb.DELETE: "deleted", Verb.UPDATE: "written"}
@@ -98,7 +99,7 @@ def subject_of(resource: Resource) -> str:
 
 def clip(text: str, limit: int = LIMIT) -> str:
     """At most ``limit`` characters, on one line."""
-    text = " ".join(text.split())
+    text = straight(" ".join(text.split()))
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 

@@ -59,6 +59,11 @@ def test_signs(old: object, new: object, op: str, signs: str) -> None:
     assert _signs(_of(old, new, op)) == signs
 
 
+def test_what_would_turn_a_line_around_is_spelled_out() -> None:
+    hunk = _of("user: a", "user: a\u202e\u2066 // nimda\u2069", "replace")
+    assert [line.text for line in hunk.lines] == ["user: a", r"user: a\u202e\u2066 // nimda\u2069"]
+
+
 def test_what_is_too_long_is_counted() -> None:
     found = _of(_text(*NUMBERED), _text(*reversed(NUMBERED)))
     assert len(found.lines) == LINES

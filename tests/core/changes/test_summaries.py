@@ -46,6 +46,7 @@ UPDATES: list[tuple[str, Any, Any, str]] = [
         {"spec": pod(f"r/web:{'b' * 40}")},
         "image of web: aaaaaaaaaaaa → bbbbbbbbbbbb",
     ),
+    ("ConfigMap", {"data": {"user": "a"}}, {"data": {"user": "a\u202ebc"}}, r"user of ConfigMap web: a → a\u202ebc"),
     (
         "Deployment",
         {"spec": pod("r/web")},
