@@ -286,7 +286,10 @@ def _rest(kind: str, spec: RawSpec, status: RawStatus) -> int:
 
 
 def _is_complete(now: Progress, *, rest: int) -> bool:
-    return now.updated >= now.desired + min(rest, 0) and now.available >= now.desired and rest <= 0
+    """Pods that are too many, as it was scaled down amid the rollout, have to go first, unless they are available:
+    kubectl rollout status waits for them, too."""
+    is_updated = now.updated >= now.desired + min(rest, 0)
+    return is_updated and now.available >= max(now.desired, now.updated) and rest <= 0
 
 
 def _move(

@@ -98,6 +98,15 @@ def test_complete_only_when_every_count_agrees(short: Object) -> None:
     assert story.told[after(2)].ended_at == after(story.seconds)
 
 
+def test_what_is_scaled_to_nothing_amid_a_rollout_is_complete_once_its_pods_are_gone() -> None:
+    story = begun()
+    pods: Object = {"replicas": 2, "updatedReplicas": 2}
+    story.see(deployment("web:2", 3, status={"observedGeneration": 3, **pods}, desired=0))
+    assert story.outcomes == [Outcome.RUNNING]
+    story.see(deployment("web:2", 3, status=done(3, replicas=0), desired=0))
+    assert story.outcomes == [Outcome.COMPLETE]
+
+
 def test_scaling_is_no_rollout() -> None:
     story = Story()
     story.see(deployment("web:1", 1, status=done(1)))
