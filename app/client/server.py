@@ -59,11 +59,11 @@ class Server:
 
     def text(self, *path: str, **asked: object) -> str:
         """The same, as a table or another text for a terminal."""
-        return self._get(path, asked, TEXT).body().decode(errors="replace")
+        return self._read(self._get(path, asked, TEXT))
 
     def yaml(self, *path: str, **asked: object) -> str:
         """The same, of what is YAML."""
-        return self._get(path, asked, YAML).body().decode(errors="replace")
+        return self._read(self._get(path, asked, YAML))
 
     def pages(self, *path: str, **asked: object) -> Iterator[dict[str, Any]]:
         """The answers of a list, one page after the other, to its end."""
@@ -140,6 +140,13 @@ class Server:
             f" {answer.status}, {answer.kind or 'without a type'}. Is {URL} right?",
             status=answer.status,
         )
+
+    def _read(self, answer: Answer) -> str:
+        """What is answered as a text: whole, as a manifest is applied as it is read."""
+        try:
+            return answer.body().decode()
+        except UnicodeDecodeError:
+            raise UnreachableError(f"what {self._transport.name} answers is no UTF-8: was it altered?") from None
 
     def _object(self, answer: Answer) -> dict[str, Any]:
         return self._parsed(answer.body())

@@ -117,6 +117,7 @@ _ANSWERS = {
     "list": ("application/json", b'{"items": [], "next": null, "freshness": [], "gaps": []}'),
     "deep": ("application/json", b"[" * 100_000),
     "latin": ("text/plain", b"caf\xe9"),
+    "manifest": ("application/yaml", b"data: {a: caf\xe9}"),
     "array": ("application/json", b"[]"),
     "lines": ("application/x-ndjson", b'{"after": "1.1"}\n<p>Sign in</p>\n[]\n'),
 }
@@ -227,7 +228,9 @@ def test_whatever_is_answered_is_told_in_words() -> None:
             assert busy.value.retry_after == seconds
         with pytest.raises(UnreachableError, match="no JSON object"):
             asking(f"{server.url}/deep").json("changes")
-        assert asking(f"{server.url}/latin").text("changes") == "caf\ufffd"
+        for read in (asking(f"{server.url}/latin").text, asking(f"{server.url}/manifest").yaml):
+            with pytest.raises(UnreachableError, match="no UTF-8"):
+                read("changes")
 
 
 @pytest.mark.parametrize("host", ["a..example", "x" * 64 + ".example"])
