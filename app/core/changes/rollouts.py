@@ -375,7 +375,9 @@ def _same(progress: tuple[Progress, ...], now: Progress) -> bool:
 
 def thinned(progress: tuple[Progress, ...], *, most: int = MAX_PROGRESS) -> tuple[Progress, ...]:
     """At most so many points: the first and the last stay, every second in between goes."""
-    return progress if len(progress) <= most else (progress[0], *progress[1:-1:2], progress[-1])
+    while len(progress) > most:
+        progress = progress[0], *progress[1:-1:2], progress[-1]
+    return progress
 
 
 def _images(template: bytes) -> tuple[str, ...]:

@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from app.core.changes.rollouts import MAX_PROGRESS, Rollouts
-from app.core.model import Json, Object, Outcome, Resource, Rollout
+from app.core.changes.rollouts import MAX_PROGRESS, Rollouts, thinned
+from app.core.model import Json, Object, Outcome, Progress, Resource, Rollout
 from app.core.objects.body import Body, read_body
 from tests.core.factories import FINGERPRINT, a_resource, after
 
@@ -158,6 +158,13 @@ def test_progress_is_thinned_and_keeps_its_ends() -> None:
     assert progress[-1].available == 100
     assert progress[0].available == 0
     assert [point.at for point in progress] == sorted(point.at for point in progress)
+
+
+def test_however_many_points_there_are_no_more_than_the_most_are_kept() -> None:
+    many = tuple(Progress(after(n), 1000, n, n) for n in range(1000))
+    kept = thinned(many, most=200)
+    assert len(kept) <= 200
+    assert (kept[0], kept[-1]) == (many[0], many[-1])
 
 
 def test_a_status_that_says_nothing_new_is_not_told_again() -> None:
