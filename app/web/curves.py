@@ -28,7 +28,7 @@ from app.web.auth import Needs
 from app.web.control_plane import CALLS_LONGEST
 from app.web.deps import QueryError, deps_of
 from app.web.problems import Problem
-from app.web.reading import check_whole, scope_of
+from app.web.reading import check_whole, reading, scope_of
 from app.web.representations import Negotiated
 
 router = APIRouter(
@@ -179,11 +179,12 @@ async def _answer(
 
 
 @router.get("/promql", summary="What the cluster's Prometheus answers to a query", responses=problems.described(403))
-async def evaluate_query(request: Request, asked: Annotated[QueryAsked, Query()], conn: Conn) -> answers.Evaluated:
+async def evaluate_query(request: Request, asked: Annotated[QueryAsked, Query()]) -> answers.Evaluated:
     """At most 110 values of each of at most 100 lines, evaluated at the end of each step. Takes the role responder."""
     check_prometheus(request)
     axis = asked.axis(deps_of(request).clock())
-    seen = await read_seen(conn, asked.cluster, from_at=axis.from_at, to_at=axis.to_at)
+    async with reading(request) as conn:  # and not while the Prometheus is waited for
+        seen = await read_seen(conn, asked.cluster, from_at=axis.from_at, to_at=axis.to_at)
     found, by, warnings = await ask_prometheus(request, asked.cluster, asked.query, axis=axis)
     return answers.Evaluated(
         items=told(found, by),

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
 from pydantic import BeforeValidator, Field, ValidationError
-from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from app.core.metrics.callers import CallsQuery
@@ -127,16 +126,17 @@ async def explore(request: Request) -> Response:
         check_whole(request, cluster)
         saved = await list_views(conn)
         names = tuple(_asked_for(await lines.list_names(conn, cluster))) if cluster is not None else ()
-        try:
-            query = asked.query() if refused is None else None
-            if query is not None and cluster is not None:
-                answer = await _ask(request, conn, cluster, query, axis=axis)
-        except Problem as problem:
-            refused = problem
-        marks: tuple[Mark, ...] = ()
-        if cluster is not None and answer is not None and asked.format == "html":
+    try:
+        query = asked.query() if refused is None else None
+        if query is not None and cluster is not None:
+            answer = await _ask(request, cluster, query, axis=axis)
+    except Problem as problem:
+        refused = problem
+    marks: tuple[Mark, ...] = ()
+    if cluster is not None and answer is not None and asked.format == "html":
+        async with reading(request) as conn:
             around = await surroundings.read_surroundings(conn, cluster, from_at=axis.from_at, to_at=axis.to_at)
-            marks = around.marks
+        marks = around.marks
     if asked.format != "html":
         if refused is not None:
             raise refused
@@ -202,11 +202,12 @@ def _read(told: dict[str, str], now: datetime) -> tuple[ExploreAsked, Axis, Prob
         return asked, windows.Range().axis(now), refused or problem
 
 
-async def _ask(request: Request, conn: AsyncConnection, cluster: str, query: Asked, *, axis: Axis) -> curves.Answered:
-    """The answer, whoever gives it. Raises Problem."""
+async def _ask(request: Request, cluster: str, query: Asked, *, axis: Axis) -> curves.Answered:
+    """The answer, whoever gives it. Raises Problem. No connection is held while a Prometheus is waited for."""
     if isinstance(query, PromQuery):
         return await curves.ask_prometheus(request, cluster, query.text, axis=axis)
-    return curves.Answered(await curves.ask(conn, cluster, query, axis=axis), query.by, ())
+    async with reading(request) as conn:
+        return curves.Answered(await curves.ask(conn, cluster, query, axis=axis), query.by, ())
 
 
 def named(request: Request) -> dict[str, Any]:

@@ -366,6 +366,22 @@ async def test_a_query_is_for_responders_and_what_prometheus_says_of_it_is_told(
         assert f'value="{escape(PROMQL["promql"])}"' in page.text, "the form keeps what was asked"
 
 
+async def test_a_prometheus_that_does_not_answer_keeps_no_connection_from_others(site: Site) -> None:
+    """Each question is waited for for ten seconds, and all who read share eight connections."""
+    held: list[str] = []
+
+    async def evaluate(*_: object) -> Evaluated:
+        held.append(site.app.state.deps.read.pool.status())
+        raise QueryError("p did not answer within 10 s", refused=False)
+
+    with asking(site, evaluate):
+        async with site.client("responder") as client:
+            await client.get("/explore", params=PROMQL)
+            await client.get("/api/v1/promql", params={"cluster": "shop", "query": PROMQL["promql"], "minus": "30m"})
+    assert len(held) == 2
+    assert all("Current Checked out connections: 0" in one for one in held), held
+
+
 async def test_promql_that_is_filled_in_counts_without_being_chosen(site: Site) -> None:
     asked = {name: value for name, value in PROMQL.items() if name != "of"}
     with asking(site, answering(coded("200", 1.0, 2.0))):
