@@ -47,7 +47,8 @@ async def _connection(request: Request) -> AsyncIterator[AsyncConnection]:
         yield conn
 
 
-Conn = Annotated[AsyncConnection, Depends(_connection)]
+Conn = Annotated[AsyncConnection, Depends(_connection, scope="function")]
+"""Let go before the answer is sent, which takes as long as its reader takes: eight hold all that there are."""
 Nothing = Annotated[params.NoParameters, Query()]
 IncidentId = Annotated[str, Path(max_length=40, examples=[examples.INCIDENT.id])]
 
