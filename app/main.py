@@ -26,6 +26,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from app import correlate, dumps, identities, logs, setting_files
 from app.allocation import give_back, keep_trimmed
+from app.allowed import allow_much
 from app.clusters import Clusters
 from app.collect import alerts, contexts, remote_write
 from app.collect.contexts import WantedCluster
@@ -434,6 +435,7 @@ def serve(
     logs.configure(settings.log_level)
     dumps.leave_none()
     give_back()
+    allow_much()
     if tls:
         tls.check()
     access, ways = identities.access_of(settings), ways_of(settings)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,6 +17,8 @@ from uvicorn.server import ServerState
 from app.web import connections
 from app.web.connections import HEAD_BYTES, BoundedHeads
 
+LARGE = 24 << 20
+"""Bytes of an answer, of which the system holds some for who does not read."""
 WITHIN = 20
 """Seconds that a test waits for what has to come."""
 
@@ -23,8 +28,9 @@ async def answers(scope: Any, receive: Any, send: Any) -> None:
     while (await receive()).get("more_body"):
         pass
     await asyncio.sleep(0.6 if scope["path"] == "/slow" else 0)
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
-    await send({"type": "http.response.body", "body": b"ok"})
+    body = b"ok" if scope["path"] != "/large" else b"a" * LARGE
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+    await send({"type": "http.response.body", "body": body})
 
 
 @pytest.fixture
@@ -107,3 +113,68 @@ async def test_one_that_is_long_and_ends_is_answered(port: int) -> None:
     async with asyncio.timeout(WITHIN):
         assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
     writer.close()
+
+
+async def test_an_answer_that_nobody_reads_is_waited_for_so_long(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "READ_SECONDS", 0.3)
+    reader, writer = await connect(port, b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+    writer.transport.pause_reading()  # type: ignore[attr-defined]
+    await asyncio.sleep(1.0)
+    writer.transport.resume_reading()  # type: ignore[attr-defined]
+    with suppress(ConnectionError):
+        assert len(await rest(reader)) < LARGE
+    writer.close()
+
+
+async def test_one_that_is_read_slowly_comes_whole(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In all it takes longer than nothing of it may be read."""
+    monkeypatch.setattr(connections, "READ_SECONDS", 3.0)
+    reader, writer = await connect(port, b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+    await reader.readuntil(b"\r\n\r\n")
+    for _ in range(16):
+        await reader.readexactly(LARGE // 16)
+        await asyncio.sleep(0.25)
+    writer.close()
+
+
+async def test_of_too_many_connections_the_one_that_rests_longest_gives_way(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 60.0)
+    monkeypatch.setattr(connections, "most", lambda: 3)
+    busy, asks = await connect(port, b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+    kept = [await connect(port) for _ in range(2)]
+    used, goes_on = kept[0]
+    goes_on.write(ASKED)
+    async with asyncio.timeout(WITHIN):
+        await used.readuntil(b"ok")
+        idle = [await connect(port) for _ in range(20)]
+        with suppress(ConnectionError):
+            assert await rest(kept[1][0]) == b"", "it rested since before the other was used"
+        last, sends = idle[-1]
+        sends.write(ASKED)
+        assert (await last.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+        assert (await busy.readuntil(b"ok")).startswith(b"HTTP/1.1 200"), "what is worked on is left alone"
+    for _, writer in (*kept, *idle, (busy, asks)):
+        writer.close()
+
+
+async def test_where_all_are_worked_on_a_new_one_gives_way(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "most", lambda: 2)
+    working = [await connect(port, b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n") for _ in range(2)]
+    await asyncio.sleep(0.1)
+    reader, writer = await connect(port)
+    with suppress(ConnectionError):
+        assert await rest(reader) == b""
+    async with asyncio.timeout(WITHIN):
+        for answered, _ in working:
+            assert (await answered.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+    for _, one in (*working, (reader, writer)):
+        one.close()
+
+
+def test_connections_leave_half_of_what_may_be_opened_to_all_else() -> None:
+    counted = "from app.web.connections import most; print(most())"
+    for files, expected in ((256, 128), (16_000, 2_000)):
+        limited = f"ulimit -n {files} && exec {sys.executable} -c '{counted}'"
+        assert subprocess.run(["sh", "-c", limited], capture_output=True, check=True).stdout == b"%d\n" % expected
