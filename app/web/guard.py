@@ -6,10 +6,10 @@ until somebody opens it. A plain ASGI middleware, so that it also covers what no
 
 from __future__ import annotations
 
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.core.access import Identity
@@ -56,12 +56,12 @@ def credential(sent: Headers, public_url: str) -> tuple[str, tokens.Purpose] | N
 
 
 def session_of(sent: Headers, public_url: str) -> str | None:
-    """The session that a browser says it has."""
-    try:
-        morsel = SimpleCookie(sent.get("cookie", "")).get(cookie_name(public_url))
-    except CookieError:
-        return None
-    return None if morsel is None else morsel.value
+    """The session that a browser says it has. Read as loosely as a browser writes: what another program set for this
+    host, of whichever port, comes along, and Python's own parser gives up the whole line for one cookie of those."""
+    found: dict[str, str] = {}
+    for line in sent.getlist("cookie"):
+        found |= cookie_parser(line)
+    return found.get(cookie_name(public_url))
 
 
 def is_foreign(method: str, sent: Headers) -> bool:

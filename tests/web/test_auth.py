@@ -216,6 +216,32 @@ async def test_signing_out_ends_the_session_in_the_database(site: Site) -> None:
         assert (await browser.get("/api/v1/incidents", headers=kept)).status_code == 401
 
 
+@pytest.mark.parametrize(
+    "others",
+    [
+        ('prefs={"a":1,"b":2}', ""),
+        ("", 'prefs={"a":1,"b":2}'),
+        ("name=Bob Smith", "flag"),
+        ("list[0]=x", "path=/x"),
+        ("a/b=1", "expires=never"),
+        ("=x", "secure"),
+        ("city=K\u00f6ln", ""),
+        ('open="', 'x="'),
+    ],
+)
+async def test_what_other_programs_keep_in_the_browser_signs_nobody_out(site: Site, others: tuple[str, str]) -> None:
+    """Cookies of one host are sent to each of its ports: a notebook's on 127.0.0.1, say."""
+    session = await site.token(Purpose.SESSION)
+    before, behind = others
+    kept = "; ".join(one for one in (before, f"{guard.COOKIE}={session}", behind) if one)
+    async with site.client(None) as browser:
+        answer = await browser.get("/api/v1/incidents", headers={b"Cookie": kept.encode()})
+        assert answer.status_code == 200
+        lines = [(b"Cookie", before.encode()), (b"Cookie", f"{guard.COOKIE}={session}".encode())]
+        assert (await browser.get("/api/v1/incidents", headers=lines)).status_code == 200
+        assert (await browser.get("/api/v1/incidents", headers={b"Cookie": before.encode()})).status_code == 401
+
+
 async def test_signing_in_again_ends_the_session_before(site: Site) -> None:
     async with site.client(None) as browser:
         await browser.get("/login", params={"token": await site.token(Purpose.LOGIN)})
