@@ -200,6 +200,7 @@ async def begin_session(conn: AsyncConnection, request: Request, bearer: Bearer)
 def signed_in(request: Request, session: str, to: str | None = None) -> Response:
     """Gives the browser its session, and leads it on: where it is told, else to the page that was last refused."""
     url = deps_of(request).public_url
+    request.scope.setdefault("state", {})[guard.BEGUN] = tokens.digest(session)
     response = RedirectResponse(onward.recall(request) if to is None else onward.local(to), 303)
     if onward.COOKIE in request.cookies:
         onward.forget(response, url)

@@ -107,6 +107,23 @@ def key_of(scope: Scope, deps: Deps) -> bytes | None:
     return None if found is None else tokens.digest(found[0])
 
 
+_FOUND = frozenset({"role", "cluster", "tells_of", "scrapes", "identity"})
+BEGUN = "begun"
+"""In the state of a request that began a session: the digest of its token."""
+
+
+def is_known(scope: Scope) -> bool:
+    """Whether the guard found who asks: what was refused before it looked, or while the database was away, says nothing
+    of a credential."""
+    return not _FOUND.isdisjoint(scope.get("state") or ())
+
+
+def begun(scope: Scope) -> bytes | None:
+    """What ``key_of`` will be of who signed in with this request; None: nobody did."""
+    found: bytes | None = (scope.get("state") or {}).get(BEGUN)
+    return found
+
+
 async def bearer(deps: Deps, token: str, purpose: tokens.Purpose) -> tokens.Bearer | None:
     """Who sends a token that is good for this now, else None. Raises the driver's errors."""
     async with deps.read.connect() as conn:

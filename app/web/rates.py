@@ -68,6 +68,25 @@ class Buckets:
         return min(self.rate.burst, level + (now - at) * self.rate.per_second)
 
 
+class _Credentials:
+    """Those of which something is known, by their digests; the one that asked longest ago is forgotten first."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[bytes, None] = OrderedDict()
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._known
+
+    def note(self, key: bytes) -> None:
+        self._known[key] = None
+        self._known.move_to_end(key)
+        while len(self._known) > MOST:
+            self._known.popitem(last=False)
+
+    def forget(self, key: bytes) -> None:
+        self._known.pop(key, None)
+
+
 @dataclass(slots=True)
 class Limits:
     """What may be asked. Of one credential ``at_once`` requests are worked on, a further one waits ``within`` seconds
@@ -87,7 +106,7 @@ class Rated:
     def __init__(self, app: ASGIApp, *, deps: Deps, limits: Limits) -> None:
         self._app, self._deps, self._limits = app, deps, limits
         self._credentials, self._strangers = Buckets(limits.credential), Buckets(limits.stranger)
-        self._good: OrderedDict[bytes, None] = OrderedDict()
+        self._good, self._refused = _Credentials(), _Credentials()
         self._turns: WeakValueDictionary[bytes, asyncio.Semaphore] = WeakValueDictionary()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -101,17 +120,18 @@ class Rated:
             await self._known(scope, receive, send, key)
 
     async def _stranger(self, scope: Scope, receive: Receive, send: Send, key: bytes | None) -> None:
-        place, now = _place(scope), self._limits.clock()
+        again = key is not None and key in self._refused
+        place, now = _place(scope, key, again=again), self._limits.clock()
         if wait := self._strangers.wait(place, now):
             await self._refuse("too much was refused at your address", wait, scope, receive, send)
             return
         self._strangers.take(place, now)  # before it is known: many come at once
 
         async def note(message: Message) -> None:
-            if message["type"] == "http.response.start" and not _is_refused(scope, message["status"]):
-                self._strangers.give(place, self._limits.clock())
-                if key is not None and not guard.is_open(scope["path"]):
-                    self._remember(key)
+            if message["type"] == "http.response.start":
+                if not _is_refused(scope, message["status"]):
+                    self._strangers.give(place, self._limits.clock())
+                self._learn(scope, key, message["status"])
             await send(message)
 
         await self._app(scope, receive, note)
@@ -132,8 +152,7 @@ class Rated:
 
         async def note(message: Message) -> None:
             if message["type"] == "http.response.start":
-                if message["status"] == 401:  # it ended, or was revoked
-                    self._good.pop(key, None)
+                self._learn(scope, key, message["status"])
                 while held:  # what follows, as lines of who follows changes, takes as long as who reads it
                     held.pop().release()
             await send(message)
@@ -153,11 +172,18 @@ class Rated:
             return False
         return True
 
-    def _remember(self, key: bytes) -> None:
-        self._good[key] = None
-        self._good.move_to_end(key)
-        while len(self._good) > MOST:
-            self._good.popitem(last=False)
+    def _learn(self, scope: Scope, key: bytes | None, status: int) -> None:
+        """What an answer tells of a credential, where the guard looked at it: that it is good, or was refused, as one
+        that ended; and of who signs in the one that they are given."""
+        if (session := guard.begun(scope)) is not None:
+            self._good.note(session)
+        if key is None or guard.is_open(scope["path"]):
+            return
+        if guard.is_known(scope):
+            self._good.note(key)
+        elif status == 401:
+            self._good.forget(key)
+            self._refused.note(key)
 
     async def _refuse(self, why: str, wait: float, scope: Scope, receive: Receive, send: Send) -> None:
         seconds = max(1, ceil(wait))
@@ -174,8 +200,11 @@ def _is_refused(scope: Scope, status: int) -> bool:
     return status == 401 or (status >= 400 and scope["path"].startswith(OF_PROVIDER))
 
 
-def _place(scope: Scope) -> tuple[str, str]:
-    """An address, of IPv6 its network of one customer (/64), and which open door it knocks at."""
+def _place(scope: Scope, key: bytes | None, *, again: bool) -> tuple[str, str]:
+    """An address, of IPv6 its network of one customer (/64), and at which door it knocks: an open one; or with a
+    credential that nobody looked at yet; with one that was refused before, ``again``; or with none. So neither a page
+    that stays open when its session ended, nor a program with a token of last year, shuts out who comes with another.
+    """
     host = scope["client"][0] if scope.get("client") else ""
     try:
         address = ip_address(host)
@@ -184,4 +213,6 @@ def _place(scope: Scope) -> tuple[str, str]:
     if address is not None and address.version == 6:
         host = str(ip_network((address, 64), strict=False))
     path: str = scope["path"]
-    return host, "/".join(path.split("/")[:3]) if guard.is_open(path) else ""
+    if guard.is_open(path):
+        return host, "/".join(path.split("/")[:3])
+    return host, "without" if key is None else "again" if again else ""

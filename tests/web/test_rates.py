@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx2
 import pytest
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from app.core.roles import Role
 from app.store import tokens
@@ -34,6 +35,16 @@ def asking(site: Site, limits: Limits, *, at: str = "192.0.2.1", bearer: str = "
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False, client=(at, 1))
     sent = {"Authorization": f"Bearer {bearer}"} if bearer else {}
     return httpx2.AsyncClient(transport=transport, base_url=HOST, headers=sent)
+
+
+@dataclass
+class Server:
+    """A database that comes back."""
+
+    now: AsyncEngine
+
+    def connect(self) -> AsyncConnection:
+        return self.now.connect()
 
 
 @pytest.fixture
@@ -180,6 +191,74 @@ async def test_of_one_credential_so_many_are_worked_on_at_once(site: Site) -> No
         end.set()
         assert [(await task).status_code for task in waiting] == [303, 303]
         assert (await one.get("/api/v1/gaps")).status_code == 200
+
+
+async def test_who_signs_in_is_let_in_however_much_was_refused_at_the_address(site: Site, clock: Clock) -> None:
+    """As behind a proxy, where all are one address."""
+    limits = Limits(stranger=Rate(burst=3, per_second=0.001), clock=clock)
+    app = create_app(deps(site.database), limits=limits)
+    async with asking(site, limits, app=app) as guessing, asking(site, limits, app=app) as person:
+        for number in range(6):
+            answer = await guessing.get("/api/v1/gaps", headers={"Authorization": f"Bearer fs_{number}"})
+        assert answer.status_code == 429
+        for _ in range(2):  # the second time as somebody who is signed in already
+            link = await site.token(Purpose.LOGIN)
+            assert (await person.get("/login", params={"token": link})).status_code == 303
+            assert (await person.get("/api/v1/gaps")).status_code == 200
+
+
+@pytest.mark.parametrize("sent", [{}, {"Authorization": "Bearer fs_of-last-year"}])
+async def test_what_is_refused_again_and_again_shuts_out_nobody_else(
+    site: Site, clock: Clock, sent: dict[str, str]
+) -> None:
+    """A page that stays open when its session ended, and a program whose token did, go on asking; and the process has
+    just begun, so that it knows nobody."""
+    limits = Limits(stranger=Rate(burst=3, per_second=0.001), clock=clock)
+    app = create_app(deps(site.database), limits=limits)
+    async with (
+        asking(site, limits, app=app) as gone,
+        asking(site, limits, app=app, bearer=site.bearer["viewer"]) as other,
+    ):
+        statuses = [(await gone.get("/api/v1/gaps", headers=sent)).status_code for _ in range(6)]
+        assert (statuses[0], statuses[-1]) == (401, 429)
+        assert (await other.get("/api/v1/gaps")).status_code == 200
+
+
+@pytest.mark.parametrize("away", [False, True])
+async def test_a_credential_that_nobody_looked_at_is_not_taken_for_a_good_one(
+    site: Site, clock: Clock, away: bool
+) -> None:
+    """What another site sends is refused before, and while the database is away nobody knows."""
+    limits = Limits(stranger=Rate(burst=3, per_second=0.001), clock=clock)
+    nowhere = create_async_engine("postgresql+psycopg://nobody@127.0.0.1:1/none")
+    server = Server(nowhere if away else site.database.read)
+    app = create_app(replace(deps(site.database), read=server), limits=limits)
+    foreign = {} if away else {"Sec-Fetch-Site": "cross-site"}
+    async with asking(site, limits, app=app) as guessing:
+        for number in range(6):
+            sent = {"Authorization": f"Bearer fs_{number}"}
+            asked = await guessing.post("/api/v1/incidents", headers=sent | foreign)
+            assert asked.status_code == (503 if away else 403)
+        server.now = site.database.read
+        tries = []
+        for number in range(6):
+            answer = await guessing.get("/api/v1/gaps", headers={"Authorization": f"Bearer fs_{number}"})
+            tries.append(answer.status_code)
+    assert tries == [401, 401, 401, 429, 429, 429]
+
+
+async def test_of_who_is_known_those_who_ask_stay_so(site: Site, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.web.rates.MOST", 3)
+    limits = Limits(stranger=Rate(burst=1, per_second=0.001), clock=clock)
+    app = create_app(deps(site.database), limits=limits)
+    async with asking(site, limits, app=app, bearer=site.bearer["viewer"]) as known:
+        for _ in range(6):
+            assert (await known.get("/api/v1/gaps")).status_code == 200
+            async with asking(site, limits, app=app, bearer=await site.token(Purpose.API)) as another:
+                assert (await another.get("/api/v1/gaps")).status_code == 200
+        async with asking(site, limits, app=app, bearer="fs_wrong") as wrong:
+            assert (await wrong.get("/api/v1/gaps")).status_code == 401
+        assert (await known.get("/api/v1/gaps")).status_code == 200
 
 
 @pytest.mark.parametrize(
