@@ -15,7 +15,7 @@ import msgspec
 import structlog
 from joserfc import jwt
 from joserfc.errors import JoseError
-from joserfc.jwk import KeySet
+from joserfc.jwk import JWKRegistry, Key, KeySet
 
 from app.collect.outbound import Endpoint, EndpointError, Outbound, OutboundError
 from app.core.access import Identity
@@ -29,6 +29,8 @@ LEEWAY = 60
 """Seconds by which clocks may differ."""
 KNOWN_FOR = 3600.0
 """Seconds after which the provider is asked anew where its parts are, and for its keys."""
+_UNREADABLE = (ValueError, TypeError, RecursionError)
+"""What the library raises besides its own of a token that is none, or is nested too deep."""
 ASKED_EVERY = 10.0
 """Seconds between two looks for a key that is not known: tokens of made-up keys cost the provider no more."""
 
@@ -44,6 +46,10 @@ class _Provider(msgspec.Struct, frozen=True):
     token_endpoint: str
     jwks_uri: str
     token_endpoint_auth_methods_supported: tuple[str, ...] = ("client_secret_basic",)
+
+
+class _Keys(msgspec.Struct, frozen=True):
+    keys: tuple[dict[str, Any], ...]
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -143,27 +149,36 @@ class Oidc:
         try:
             claims = await self._decoded(token)
             wanted.validate(claims)
-        except (JoseError, ValueError) as error:
+        except (*_UNREADABLE, JoseError) as error:
             raise SignInError(f"what {self.name} says of you cannot be believed: {error}", status=403) from None
         return claims
 
     async def _decoded(self, token: str) -> dict[str, Any]:
-        """By the keys that are known, or, where those do not fit, by those of now. Raises JoseError, ValueError."""
+        """By the keys that are known, or, where those do not fit, by those of now. Raises JoseError, _UNREADABLE."""
         try:
             return jwt.decode(token, await self._known_keys(KNOWN_FOR), algorithms=ALGORITHMS).claims
-        except (JoseError, ValueError):
+        except (*_UNREADABLE, JoseError):
             return jwt.decode(token, await self._known_keys(ASKED_EVERY), algorithms=ALGORITHMS).claims
 
     async def _known_keys(self, oldest: float) -> KeySet:
         if self._keys is None or monotonic() - self._keys[0] > oldest:
             provider = await self._discovered()
             body = await self._asked(provider.jwks_uri)
-            try:
-                keys = KeySet.import_key_set(msgspec.json.decode(body))
-            except (JoseError, ValueError, TypeError, KeyError) as error:
-                raise SignInError(f"the keys of {self.name} cannot be read: {error}", status=503) from None
-            self._keys = (monotonic(), keys)
+            self._keys = (monotonic(), KeySet(self._read_keys(body)))
         return self._keys[1]
+
+    def _read_keys(self, body: bytes) -> list[Key]:
+        """Those of a set that can be read: one of a kind that is not known here is passed over (RFC 7517, section 5),
+        and the others are as good as before."""
+        found, why = list[Key](), "there is none"
+        for one in self._understood(body, _Keys).keys:
+            try:
+                found.append(JWKRegistry.import_key(one))
+            except (JoseError, ValueError, TypeError, KeyError) as error:
+                why = f"{type(error).__name__}: {error}"
+        if not found:
+            raise SignInError(f"the keys of {self.name} cannot be read: {why}", status=503)
+        return found
 
     async def _discovered(self) -> _Provider:
         if self._provider is None or monotonic() - self._provider[0] > KNOWN_FOR:

@@ -25,13 +25,15 @@ Key = RSAKey | ECKey | OctKey | OKPKey
 @dataclass
 class Provider:
     """``claims`` says of a person what stands in their token, beside what stands in each; ``asked`` is what was asked
-    of it, path by path; ``forged`` makes a token without its key. ``redirect_uri`` is the only one it knows."""
+    of it, path by path; ``shown`` are the keys that it tells, None: its own; ``beside`` is told beside them; ``forged``
+    makes a token without its key. ``redirect_uri`` is the only one it knows."""
 
     redirect_uri: str
     clock: Callable[[], datetime]
     claims: dict[str, Any] = field(default_factory=dict)
     key: Key = field(default_factory=lambda: RSAKey.generate_key(2048, {"kid": "first", "use": "sig"}))
-    shown: list[Key] = field(default_factory=list)
+    shown: list[Key] | None = None
+    beside: list[dict[str, Any]] = field(default_factory=list)
     header: dict[str, Any] = field(default_factory=dict)
     forged: Callable[[dict[str, Any]], str] | None = None
     methods: list[str] | None = None
@@ -58,7 +60,8 @@ class Provider:
 
     async def keys(self, _: web.Request) -> web.Response:
         self.asked.append("keys")
-        return web.json_response(KeySet(self.shown or [self.key]).as_dict(private=False))
+        shown = KeySet([self.key] if self.shown is None else self.shown).as_dict(private=False)
+        return web.json_response({"keys": [*self.beside, *shown["keys"]]})
 
     async def authorize(self, request: web.Request) -> web.Response:
         """Signs in whoever comes."""

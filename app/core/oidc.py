@@ -81,7 +81,7 @@ def identity_of(claims: Mapping[str, Any], *, client_id: str, groups_claim: str)
     groups = [told] if isinstance(told, str) else told
     if not isinstance(groups, list) or not all(isinstance(one, str) for one in groups):
         raise SignInError(f"the claim {groups_claim} is no list of names", status=403)
-    if len(name) > LONGEST or not name.isprintable() or len(groups) > MOST_GROUPS:
+    if len(name) > LONGEST or len(groups) > MOST_GROUPS or not all(one.isprintable() for one in (name, *groups)):
         raise SignInError("the name, or the list of groups, is longer than is read, or not printable", status=403)
     return Identity(name, tuple(dict.fromkeys(filter(None, groups))))
 

@@ -15,6 +15,8 @@ from typing import Any
 import httpx2
 import pytest
 from aiohttp import web
+from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+from cryptography.hazmat.primitives.hashes import SHA256
 from fastapi import FastAPI
 from joserfc.jwk import ECKey, OctKey, RSAKey
 
@@ -232,6 +234,61 @@ async def test_a_new_key_is_asked_for(signing: Signing, monkeypatch: pytest.Monk
     assert (await signing.signs_in(**SRE)).status_code == 303
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"kty": "EC", "crv": "BP-256", "kid": "brainpool", "x": "AAAA", "y": "AAAA"},
+        {"kty": "EC", "crv": "P-256", "kid": "off the curve", "x": "AAAA", "y": "AAAA"},
+        {"kty": "RSA", "kid": "half", "n": "AAAA"},
+        {"kty": "NEW", "kid": "of a kind to come"},
+        {"kid": "of no kind"},
+        {"kty": "OKP", "crv": "X448", "kid": "short", "x": "AAAA"},
+    ],
+)
+async def test_a_key_that_cannot_be_read_keeps_nobody_out(signing: Signing, odd: dict[str, Any]) -> None:
+    signing.there.beside = [odd]
+    assert (await signing.signs_in(**SRE)).status_code == 303
+
+
+async def test_where_no_key_can_be_read_that_is_said(signing: Signing) -> None:
+    signing.there.beside, signing.there.shown = [{"kty": "EC", "crv": "BP-256", "x": "AAAA", "y": "AAAA"}], []
+    answer = await signing.signs_in(**SRE)
+    assert answer.status_code == 503
+    assert "keys of 127.0.0.1 cannot be read: KeyError" in answer.text
+
+
+@pytest.mark.parametrize("group", ["a\0b", "a\nb"])
+async def test_a_group_that_is_no_text_is_refused_in_words(signing: Signing, group: str) -> None:
+    answer = await signing.signs_in(**(SRE | {"groups": ["sre", group]}))
+    assert answer.status_code == 403
+    assert "not printable" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("header", "payload"),
+    [
+        ({}, b'{"a":' * 3000),
+        ({}, b"[]"),
+        ({}, b"\xff"),
+        ({"crit": 5}, b"{}"),
+        ({"kid": []}, b"{}"),
+        ({"alg": 5}, b"{}"),
+    ],
+)
+async def test_what_is_no_token_is_refused_in_words(
+    signing: Signing, header: dict[str, object], payload: bytes
+) -> None:
+    key = signing.there.key
+    assert isinstance(key, RSAKey)
+    head = json.dumps({"alg": "RS256", "kid": "first"} | header).encode()
+    signed = f"{_encoded(head)}.{_encoded(payload)}"
+    proof = key.private_key.sign(signed.encode(), PKCS1v15(), SHA256())  # type: ignore[union-attr]
+    signing.there.forged = lambda _: f"{signed}.{_encoded(proof)}"
+    answer = await signing.signs_in(**SRE)
+    assert answer.status_code == 403
+    assert "cannot be believed" in answer.text
+
+
 async def test_both_ways_of_giving_our_secret_are_known(signing: Signing) -> None:
     signing.there.methods = ["client_secret_post"]
     assert (await signing.signs_in(**SRE)).status_code == 303
@@ -248,6 +305,24 @@ async def test_what_did_not_begin_in_this_browser_does_not_end_in_it(signing: Si
     assert (await signing.browser.get(back)).status_code == 303
     again = await signing.browser.get(back)
     assert again.status_code == 400, "what was kept is used up"
+
+
+async def test_two_tabs_sign_in_at_once(signing: Signing) -> None:
+    signing.there.claims = SRE
+    first, second = await signing.leaves(), await signing.leaves()
+    assert (await signing.browser.get("/login/oidc/back?code=x&state=made-up")).status_code == 400, "it ends neither"
+    assert (await signing.browser.get(first)).status_code == 303
+    assert (await signing.browser.get("/audit")).status_code == 200
+    assert (await signing.browser.get(first)).status_code == 400, "its secret is used up"
+    assert (await signing.browser.get(second)).status_code == 303
+    assert (await signing.browser.get("/audit")).status_code == 200
+    assert not [name for name in signing.browser.cookies if "signing_in" in name]
+
+
+async def test_of_many_tabs_those_that_began_last_may_end(signing: Signing) -> None:
+    signing.there.claims = SRE
+    backs = [await signing.leaves() for _ in range(6)]
+    assert [(await signing.browser.get(back)).status_code for back in backs] == [400, 400, 303, 303, 303, 303]
 
 
 async def test_a_code_is_good_once(signing: Signing) -> None:
