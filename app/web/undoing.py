@@ -18,6 +18,7 @@ from app.core.model import Change
 from app.core.roles import Role
 from app.store import audit
 from app.store.audit import Action
+from app.store.database import UNAVAILABLE
 from app.store.seen import Seen, read_seen
 from app.store.undoing import read_known
 from app.web import templates
@@ -94,8 +95,9 @@ async def do_it(request: Request, change_id: str) -> HTMLResponse:
     except UndoError as error:
         return await _failed(request, asked, error)
     otherwise = tried.seen != seen
-    await _note(request, asked, Action.REVERT_DONE, why="otherwise than the dry run showed" if otherwise else "")
-    return _page(request, asked, tried=tried, done=True, otherwise=otherwise)
+    why = "otherwise than the dry run showed" if otherwise else ""
+    noted = await _note_end(request, asked, Action.REVERT_DONE, why=why)
+    return _page(request, asked, tried=tried, done=True, otherwise=otherwise, noted=noted)
 
 
 async def _read(request: Request, change_id: str) -> _Asked:
@@ -126,14 +128,25 @@ def _whose(request: Request, change: Change) -> tuple[Identity, Identity]:
 
 async def _failed(request: Request, asked: _Asked, error: UndoError) -> HTMLResponse:
     log.warning("a change was not undone", change=asked.change.id, why=str(error), unsure=error.unsure)
-    await _note(request, asked, Action.REVERT_FAILED, why=str(error))
-    return _page(request, asked, detail=str(error), unsure=error.unsure, status=502 if error.unsure else 409)
+    noted = await _note_end(request, asked, Action.REVERT_FAILED, why=str(error))
+    return _page(request, asked, error=error, noted=noted)
 
 
 async def _note(request: Request, asked: _Asked, action: Action, why: str = "") -> None:
     about = f"{asked.change.id} in {asked.change.resource.cluster}, as {asked.who.name}: {asked.write.words}"
     async with deps_of(request).write.begin() as conn:
         await audit.note(conn, action, f"{about}: {why}" if why else about, now=deps_of(request).clock())
+
+
+async def _note_end(request: Request, asked: _Asked, action: Action, why: str) -> bool:
+    """Notes how it ended. What became of it is told also while the database is away, and nobody does it again for want
+    of an answer; False: it is not noted, and the log has it."""
+    try:
+        await _note(request, asked, action, why)
+    except UNAVAILABLE as error:
+        log.error("not in the audit log", action=action, change=asked.change.id, who=asked.who.name, why=str(error))  # noqa: TRY400
+        return False
+    return True
 
 
 def _page(
@@ -143,14 +156,13 @@ def _page(
     tried: Tried | None = None,
     done: bool = False,
     otherwise: bool = False,
-    detail: str = "",
-    unsure: bool = False,
-    status: int = 200,
+    error: UndoError | None = None,
+    noted: bool = True,
 ) -> HTMLResponse:
     recipe = revert_recipe(asked.change, asked.known)
     return templates.page(
         "undo.html",
-        status,
+        200 if error is None else 502 if error.unsure else 409,
         change=asked.change,
         words=asked.write.words,
         who=asked.who,
@@ -158,8 +170,9 @@ def _page(
         hunks=hunks(tried.diffs) if tried else (),
         done=done,
         otherwise=otherwise,
-        detail=detail,
-        unsure=unsure,
+        detail="" if error is None else str(error),
+        unsure=error is not None and error.unsure,
+        noted=noted,
         recipe=recipe,
         seen=asked.seen,
         now=deps_of(request).clock(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import pytest
@@ -232,7 +232,7 @@ async def test_a_credential_that_nobody_looked_at_is_not_taken_for_a_good_one(
     limits = Limits(stranger=Rate(burst=3, per_second=0.001), clock=clock)
     nowhere = create_async_engine("postgresql+psycopg://nobody@127.0.0.1:1/none")
     server = Server(nowhere if away else site.database.read)
-    app = create_app(replace(deps(site.database), read=server), limits=limits)
+    app = create_app(replace(deps(site.database), read=cast("AsyncEngine", server)), limits=limits)
     foreign = {} if away else {"Sec-Fetch-Site": "cross-site"}
     async with asking(site, limits, app=app) as guessing:
         for number in range(6):

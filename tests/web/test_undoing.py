@@ -3,11 +3,14 @@ it is in tests/cluster/test_undoing.py."""
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import httpx2
 import pytest
 from fastapi import FastAPI
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from app.core.access import Identity
 from app.core.changes.revert_write import Tried, UndoError, Write
@@ -33,6 +36,16 @@ GROUPS = ("sre", "<b>staff")
 SEEN = "5" * 64
 OURS = {"Sec-Fetch-Site": "same-origin"}
 """What a browser says of a page's own form."""
+
+
+@dataclass
+class Server:
+    """A database that goes away."""
+
+    now: AsyncEngine
+
+    def begin(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        return self.now.begin()
 
 
 @dataclass
@@ -158,6 +171,36 @@ async def test_that_it_is_begun_is_noted_before_it_is(app: FastAPI, site: Site, 
     assert "Perhaps undone" in answer.text
     assert before[0] == Action.REVERT_BEGUN
     assert (await noted(site))[0][0] == Action.REVERT_FAILED
+
+
+@pytest.mark.parametrize(
+    ("fails", "status", "heading"),
+    [
+        (None, 200, "Undone</h1>"),
+        (UndoError("it may have been done or not", unsure=True), 502, "Perhaps undone</h1>"),
+        (UndoError("the API server refuses it (403): no"), 409, "Not undone</h1>"),
+    ],
+)
+async def test_how_it_ended_is_told_also_where_the_database_went_away_meanwhile(
+    site: Site, cluster: Cluster, fails: UndoError | None, status: int, heading: str
+) -> None:
+    """Whoever reads "try again" does it again."""
+    writes = Server(site.database.write)
+    attempts = cluster.attempt
+
+    async def attempt(write: Write, person: Identity, *, seen: str | None) -> Tried:
+        writes.now = create_async_engine("postgresql+psycopg://nobody@127.0.0.1:1/none")
+        return await attempts(write, person, seen=seen)
+
+    cluster.fails, cluster.attempt = fails, attempt  # type: ignore[method-assign]
+    app = create_app(replace(deps(site.database), reverts=cluster, write=cast("AsyncEngine", writes)), limits=UNLIMITED)
+    async with await browser(app, site) as alice:
+        answer = await alice.post(f"/changes/{CHANGE.id}/undo", data={"seen": SEEN})
+    assert answer.status_code == status
+    assert heading in answer.text
+    assert "How it ended is not in the audit log" in answer.text
+    assert len(cluster.asked) == 1
+    assert (await noted(site))[0][0] == Action.REVERT_BEGUN
 
 
 async def test_what_fails_is_told_and_can_be_tried_again(app: FastAPI, site: Site, cluster: Cluster) -> None:
