@@ -37,6 +37,9 @@ MANAGER = "foreshock"
 _TYPE = {"merge": "application/merge-patch+json", "strategic": "application/strategic-merge-patch+json"}
 _VALUE = re.compile(r"((?:Invalid|Unsupported|Duplicate) value:) (?:\"(?:[^\"\\]|\\.)*\"|.*?(?=: |$))", re.DOTALL)
 """As apimachinery writes the value of a field that it does not take (pkg/util/validation/field)."""
+_TWICE = "somebody undid it meanwhile, or this was sent twice"
+_ALREADY = {("delete", 404): f". It is gone already: {_TWICE}", ("create", 409): f". It is there already: {_TWICE}"}
+"""What a refusal means to who wants to have it so, by the write and HTTP's status."""
 _METHOD = {"patch": "PATCH", "create": "POST", "delete": "DELETE"}
 
 
@@ -78,6 +81,8 @@ class Undoing:
         tried = self._tried(before, await self._send(before, dry_run=True))
         if seen is None:
             return tried
+        if not tried.diffs:
+            raise UndoError(f"nothing is left to undo: {_TWICE}")
         if tried.seen != seen:
             raise UndoError("it would do something else now than it showed: look at that first")
         return self._tried(before, await self._send(before, dry_run=False))
@@ -156,6 +161,7 @@ class Undoing:
             said = self._said(error.message)
             of_ours = error.status == HTTPStatus.UNAUTHORIZED  # that says itself who refuses what
             why = f"{error.status} {said}" if of_ours else f"the API server refuses it ({error.status}): {said}"
+            why += _ALREADY.get((self._write.verb, error.status), "")
         return UndoError(f"{why}. It may have been done or not: look at the object" if unsure else why, unsure=unsure)
 
 
