@@ -47,7 +47,10 @@ async function openDrawer(link) {
   const change = new URL(link.getAttribute("href"), location.href).pathname.split("/").pop(); // href of an SVG link is no text
   if (!drawer.contains(link)) returnTo = link;
   await htmx.ajax("GET", "/changes/" + change, { target: "#drawer", select: "#change", swap: "innerHTML" });
-  if (!$("#change", drawer)) return;
+  if (!$("#change", drawer)) {
+    if ($("#refused").hidden) refuse("What was answered is no change: load this page again.");
+    return;
+  }
   drawer.hidden = false;
   drawer.scrollTop = 0;
   drawer.focus();
@@ -107,6 +110,7 @@ const keys = {
   "?": () => $("#keys").showModal(),
   Enter: () => $(".current a")?.click(),
   Escape: () => {
+    refuse("");
     if (endBrush(false) || closeDrawer()) return;
     for (const one of $$(".current")) one.classList.remove("current");
     pointAt(null);

@@ -1,22 +1,53 @@
 // What the server answers: refusals, and news for a page that stays open. Uses app.js and chart.js.
 "use strict";
 
-/* Refusals are said, not swapped in. */
+/* Refusals are said where everybody sees them, in the words of the server's page, and not swapped in. What a page asks
+   for by itself is no click: it leaves the page as it is, and says since when. */
+const polls = (element) => element.matches("[data-hx-trigger*=every]");
+
+function refuse(text) {
+  $("#refused").hidden = !text;
+  $("#refused [data-words]").textContent = text;
+}
+
+async function refuseWith(response) {
+  const page = new DOMParser().parseFromString(await response.raw.text(), "text/html");
+  const [heading, words] = [$("h1", page)?.textContent, $("main h1 + p", page)?.textContent];
+  refuse(heading && words ? `${heading}. ${words}` : `The server answered ${response.status}: try again.`);
+}
+
 document.addEventListener("htmx:before:response", (event) => {
   const { ctx } = event.detail;
   const { status } = ctx.response;
-  if (ctx.sourceElement.id === "news") reached(status);
+  const isPolled = polls(ctx.sourceElement);
+  if (isPolled && (ctx.sourceElement.id === "news" || status !== 404)) reached(status);
+  if (!isPolled) refuse("");
   if (status < 400) return;
   event.preventDefault();
-  if (ctx.sourceElement.id === "news") return;
+  if (isPolled) return;
   if (status === 401) location.reload();
-  else say(`The server answered ${status}: try again.`);
+  else refuseWith(ctx.response);
 });
 
 document.addEventListener("htmx:error", (event) => {
-  if (event.detail.ctx?.sourceElement.id === "news") reached(0);
-  else if (event.detail.ctx) say("The server was not reached: try again.");
+  if (!event.detail.ctx) return;
+  if (polls(event.detail.ctx.sourceElement)) reached(0);
+  else refuse("The server was not reached: try again.");
 });
+
+$("#refused button").addEventListener("click", () => refuse(""));
+
+/* A form is sent once: who clicks twice sees the answer to the first, and what that did is not done again. */
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (form.method !== "post") return;
+  if (form.dataset.sent !== undefined) {
+    event.preventDefault();
+    refuse("It is sent already: wait for the answer, or load this page again.");
+  }
+  form.dataset.sent = "";
+});
+addEventListener("pageshow", () => $$("form[data-sent]").forEach((form) => delete form.dataset.sent));
 
 /* An open page asks for news by itself (#news). What the reader has before them stays: see `keeping`. */
 let currentAt = new Date();
