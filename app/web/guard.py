@@ -64,15 +64,20 @@ def session_of(sent: Headers, public_url: str) -> str | None:
     return found.get(cookie_name(public_url))
 
 
-def is_foreign(method: str, sent: Headers) -> bool:
-    """Whether a browser sent this unsafe request on behalf of another site (Sec-Fetch-Site, else Origin)."""
+def is_foreign(method: str, sent: Headers, public_url: str) -> bool:
+    """Whether a browser sent this unsafe request on behalf of another site (Sec-Fetch-Site, else Origin).
+
+    Our own is where people reach us, also where a proxy says another Host, as nginx does unless it is told not to."""
     if method in SAFE:
         return False
     site = sent.get("sec-fetch-site")
     if site is not None:
         return site not in {"same-origin", "none"}
     origin = sent.get("origin")
-    return origin is not None and urlsplit(origin).netloc != sent.get("host")
+    if origin is None:
+        return False
+    ours = urlsplit(public_url)
+    return urlsplit(origin).netloc != sent.get("host") and origin != f"{ours.scheme}://{ours.netloc}"
 
 
 def says_no_site(method: str, sent: Headers) -> bool:
@@ -166,7 +171,7 @@ class Guard:
 
     async def _refusal(self, scope: Scope) -> Problem | None:
         sent = Headers(scope=scope)
-        if is_foreign(scope["method"], sent):
+        if is_foreign(scope["method"], sent, self._deps.public_url):
             return Problem(403, "this request came from another site")
         if is_open(scope["path"]):
             return None

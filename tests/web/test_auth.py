@@ -304,6 +304,29 @@ async def test_another_site_cannot_act_for_a_person(site: Site, headers: dict[st
     assert answer.status_code == status
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Origin": "http://foreshock.test"}, 303),
+        ({"Origin": "http://upstream:8000"}, 303),
+        ({"Origin": "https://foreshock.test"}, 403),
+        ({"Origin": "http://foreshock.test:8000"}, 403),
+        ({"Origin": "http://foreshock.test.evil.example"}, 403),
+        ({"Origin": "http://foreshock.test", "Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": ""}, 403),
+    ],
+)
+async def test_a_form_of_ours_counts_as_such_where_a_proxy_says_another_host(
+    site: Site, headers: dict[str, str], status: int
+) -> None:
+    """As nginx says the name of its upstream; over plain HTTP there is no Sec-Fetch-Site."""
+    session = await site.token(Purpose.SESSION)
+    sent = {"Cookie": f"{guard.COOKIE}={session}", "Host": "upstream:8000", **headers}
+    async with site.client(None) as browser:
+        assert (await browser.post("/logout", headers=sent)).status_code == status
+
+
 async def test_every_answer_carries_the_headers(site: Site) -> None:
     async with site.client() as client, site.client(None) as stranger:
         answers = [
