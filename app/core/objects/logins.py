@@ -6,6 +6,7 @@ Whom a program calls often stands nowhere else in its manifest.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from app.core.objects.redact_rules import TAG, is_random
 
@@ -31,10 +32,15 @@ def server(key: str, value: str) -> tuple[str, str] | None:
 
     None where the key names no DSN, or the value is none of the known forms.
     """
-    if not _KEY.search(key):
+    if not _names_one(key):
         return None
     found = next((told for form in _FORMS if (told := form.fullmatch(value))), None)
     return None if found is None or is_random(found["host"], "") else (found["before"], found["after"])
+
+
+@lru_cache(maxsize=4096)
+def _names_one(key: str) -> bool:
+    return _KEY.search(key) is not None
 
 
 def is_masked(key: str, value: str) -> bool:
