@@ -6,29 +6,36 @@ ServiceAccount. Its typed client, its Watch and its retries are not used (docs/d
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+import asyncio
+import math
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from importlib.metadata import version
 from pathlib import Path
+from time import monotonic
 from typing import Any, Self
 
 import msgspec
 from aiohttp import ClientError, ClientResponse, ClientSSLError, ClientTimeout
 from kubernetes.aio.client import ApiClient, Configuration
-from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+from kubernetes.aio.config import ConfigException, load_incluster_config
+from kubernetes.aio.config.kube_config import KubeConfigLoader, KubeConfigMerger
 from multidict import CIMultiDict
 from yaml import YAMLError
 from yarl import URL
 
+from app.collect.exec_plugin import PluginError, credential
 from app.collect.once import in_words, once, unsaid
 from app.failures import Expected, told
 
 CONNECT_SECONDS = 10.0
 AT_ONCE = ClientTimeout(total=60.0, sock_connect=CONNECT_SECONDS)
 """For an answer that is read at once."""
+RENEWED_EVERY = 10.0
+"""Seconds between two tries to have another credential in place of one that is refused."""
 LONGEST_WAIT = 3600.0
 """Seconds that an API server can have us wait."""
 ANSWERED = frozenset({200, 201})
@@ -86,12 +93,19 @@ class ApiServer:
     """One API server and who we are there. ``acting`` are the headers that say for whom we ask, where that is somebody
     else."""
 
-    def __init__(self, client: ApiClient, *, credential: str = "the credential") -> None:
-        """``credential`` says in words which it is, and what to do where it is refused."""
-        self._client, self._credential = client, credential
+    def __init__(
+        self,
+        client: ApiClient,
+        *,
+        credential: str = "the credential",
+        renewed: Callable[[], Awaitable[ApiClient]] | None = None,
+    ) -> None:
+        """``credential`` says in words which it is, and what to do where it is refused. ``renewed`` reads it anew, or
+        has it made anew; it may raise CredentialsError."""
+        self._credential, self._renewed = credential, renewed
         self.acting: tuple[tuple[str, str], ...] = ()
-        client.configuration.client_session_kwargs = {"middlewares": (once,)}
-        client.user_agent = f"foreshock/{version('foreshock')}"
+        self._renewing, self._renewed_at = asyncio.Lock(), -math.inf
+        self._client, self._certificate = _named(client), _certificate(client)
 
     @classmethod
     async def of_kubeconfig(cls, path: str, context: str | None = None) -> Self:
@@ -99,23 +113,13 @@ class ApiServer:
 
         Raises CredentialsError.
         """
-        configuration = Configuration()
-        _check_there(path)
-        try:
-            loader = await load_kube_config(  # type: ignore[no-untyped-call]
-                path, context=context, client_configuration=configuration, persist_config=False
-            )
-            _check_usable(path, configuration, by_plugin="exec" in (loader._user or ()))  # noqa: SLF001 - as in its refresh_token
-            place = f"context {context}" if context else "its current context"
-            return cls(ApiClient(configuration), credential=f"the credential of kubeconfig {path}, {place}: renew it")
-        except (ConfigException, OSError, ValueError) as error:  # OSErrors of ssl: what is there is no certificate
-            raise CredentialsError(f"{path}: no usable kubeconfig: {error}") from None
-        except YAMLError as error:
-            raise CredentialsError(f"{path}: no usable kubeconfig: {told(error)}") from None
-        except (AttributeError, TypeError, RecursionError):
-            raise CredentialsError(
-                f"{path}: no usable kubeconfig: there is nothing in it, or not in its place"
-            ) from None
+
+        async def client() -> ApiClient:
+            return await _client_of(path, context)
+
+        place = f"context {context}" if context else "its current context"
+        of = f"the credential of kubeconfig {path}, {place}: renew it"
+        return cls(await client(), credential=of, renewed=client)
 
     @classmethod
     def of_pod(cls) -> Self:
@@ -222,17 +226,22 @@ class ApiServer:
             query_params=list(query.items()),
             header_params={"Accept": accept, "Content-Type": content_type},
             body=body,
-            auth_settings=["BearerToken"],
+            auth_settings=[],
         )
-        if credential := headers.get("authorization", "").strip():  # a file of a token mostly ends its line
+        if credential := await self._authorization():
             headers["authorization"] = credential
-        if not credential.isprintable():
-            raise UnreachableError(f"no token is sent that is not one line: {self._credential}")
         whole = CIMultiDict(headers)  # of a header that comes several times a dict would keep one
         whole.extend(self.acting)
+        client = self._client
         try:
-            answer = await self._client.call_api(method, url, whole, sent, _request_timeout=patience)
-            response: ClientResponse = answer.response
+            response: ClientResponse = (
+                await client.call_api(method, url, whole, sent, _request_timeout=patience)
+            ).response
+            if response.status == HTTPStatus.UNAUTHORIZED and await self._renew(client, credential):
+                response.release()
+                whole["authorization"] = await self._authorization()
+                headers["authorization"] = whole["authorization"]
+                response = (await self._client.call_api(method, url, whole, sent, _request_timeout=patience)).response
             async with response:
                 if response.status not in ANSWERED:
                     raise await self._refused(response, authorization=headers.get("authorization", ""))
@@ -243,6 +252,39 @@ class ApiServer:
             raise UntrustedError(in_words(error)) from None
         except (ClientError, OSError, UnicodeError) as error:  # UnicodeError: what stands there is no host's name
             raise UnreachableError(in_words(error)) from None
+
+    async def _authorization(self) -> str:
+        """The header that says who we are, "" where a certificate does. Raises UnreachableError."""
+        found = await self._client.configuration.get_api_key_with_prefix("BearerToken")
+        credential = str(found or "").strip()  # a file of a token mostly ends its line
+        if not credential.isprintable():
+            raise UnreachableError(f"no token is sent that is not one line: {self._credential}")
+        return credential
+
+    async def _renew(self, refused: ApiClient, credential: str) -> bool:
+        """Whether there is another credential than the one that was refused: tokens end, and files are written anew.
+
+        Raises UnreachableError where none is made. A credential that is refused for good is not made at each request.
+        """
+        if self._renewed is None:
+            return False
+        async with self._renewing:
+            if self._client is not refused or await self._authorization() != credential:
+                return True
+            if monotonic() - self._renewed_at < RENEWED_EVERY:
+                return False
+            self._renewed_at = monotonic()
+            try:
+                client = _named(await self._renewed())
+            except CredentialsError as error:
+                raise UnreachableError(f"the credential is refused, and there is no other: {error}") from None
+            if _certificate(client) == self._certificate:
+                refused.configuration.api_key = client.configuration.api_key
+                await client.close()  # type: ignore[no-untyped-call]
+                return await self._authorization() != credential
+            self._client, self._certificate = client, _certificate(client)
+            await refused.close()  # type: ignore[no-untyped-call]  # what it still brings is asked for anew
+            return True
 
     async def _refused(self, response: ClientResponse, *, authorization: str) -> RefusedError:
         try:
@@ -258,8 +300,44 @@ class ApiServer:
         return RefusedError(response.status, message, retry_after=wait, causes=causes)
 
 
-def _check_usable(path: str, configuration: Configuration, *, by_plugin: bool) -> None:
-    """Raises CredentialsError. Where a plugin (exec) fails, the library logs that and would ask as nobody."""
+def _certificate(client: ApiClient) -> bytes:
+    """Who connections say that we are; empty where only each request does."""
+    file = client.configuration.cert_file
+    return Path(file).read_bytes() if file else b""
+
+
+def _named(client: ApiClient) -> ApiClient:
+    """Says who asks, and asks once."""
+    client.configuration.client_session_kwargs = {"middlewares": (once,)}
+    client.user_agent = f"foreshock/{version('foreshock')}"
+    return client
+
+
+async def _client_of(path: str, context: str | None) -> ApiClient:
+    """Of a context of a kubeconfig, as it says now. Raises CredentialsError."""
+    _check_there(path)
+    configuration = Configuration()
+    try:
+        merged = KubeConfigMerger(path).config  # type: ignore[no-untyped-call]
+        loader = KubeConfigLoader(config_dict=merged, config_base_path=None, active_context=context)  # type: ignore[no-untyped-call]
+        user = loader._user  # noqa: SLF001 - as in the library's refresh_token
+        if user and "exec" in user:  # the library waits for ever, and asks as nobody where it fails
+            user.value = await credential(user.value["exec"])
+        await loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
+        _check_usable(path, configuration)
+        return ApiClient(configuration)
+    except PluginError as error:
+        raise CredentialsError(f"{path}: {error}") from None
+    except (ConfigException, OSError, ValueError) as error:  # OSErrors of ssl: what is there is no certificate
+        raise CredentialsError(f"{path}: no usable kubeconfig: {error}") from None
+    except YAMLError as error:
+        raise CredentialsError(f"{path}: no usable kubeconfig: {told(error)}") from None
+    except (AttributeError, TypeError, RecursionError):
+        raise CredentialsError(f"{path}: no usable kubeconfig: there is nothing in it, or not in its place") from None
+
+
+def _check_usable(path: str, configuration: Configuration) -> None:
+    """Raises CredentialsError."""
     try:
         server = URL(str(configuration.host))
         known = server.scheme in ("http", "https") and bool(server.host)
@@ -267,10 +345,6 @@ def _check_usable(path: str, configuration: Configuration, *, by_plugin: bool) -
         known = False
     if not known:
         raise CredentialsError(f"{path}: no usable kubeconfig: its server is no URL: https:// and a host are needed")
-    if by_plugin and not configuration.api_key.get("BearerToken") and not configuration.cert_file:
-        raise CredentialsError(
-            f"{path}: the plugin (exec) that makes the credential made none, as is said above: run kubectl with it"
-        )
 
 
 def _check_there(kubeconfig: str) -> None:
