@@ -5,6 +5,9 @@ Each command imports what it needs when it runs: help and completion must not wa
 
 from __future__ import annotations
 
+from app import interrupts
+
+# isort: split
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
@@ -42,6 +45,7 @@ collect_cli = typer.Typer(help="Follow what `serve` does not.", no_args_is_help=
 cli.add_typer(collect_cli, name="collect")
 
 T = TypeVar("T")
+interrupts.are_heard()
 
 
 def _run(work: Callable[[Database], Awaitable[T]]) -> T:
@@ -438,6 +442,8 @@ def main() -> None:
     sys.stdout, sys.stderr = (stream and whole(stream) for stream in (sys.stdout, sys.stderr))
     try:
         cli()
+    except KeyboardInterrupt:  # before or after typer, which sees to it else
+        sys.exit(Exit.INTERRUPTED)
     except Expected as error:
         sys.exit(say(error, error.code))
     except Exception as error:

@@ -6,6 +6,9 @@ next (https://kubernetes.io/docs/tasks/extend-kubectl/kubectl-plugins/).
 
 from __future__ import annotations
 
+from app import interrupts
+
+# isort: split
 import os
 import shlex
 import sys
@@ -17,6 +20,7 @@ from app.client.reach import Program
 from app.commands.output import say, whole
 from app.failures import Expected
 
+interrupts.are_heard()
 NAME = "kubectl foreshock"
 NO_FILES = ":4"
 """The last line that kubectl reads of what could come next: files could not (cobra's ShellCompDirectiveNoFileComp)."""
