@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import structlog
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.model import Resource
 from app.core.routes import Routes
@@ -109,18 +109,14 @@ class Mutes:
         async with self.engine.begin() as conn:
             told = await notices.told_in(conn, channel, ts)
             if len(told) == 1 and not is_shared:
-                await self._react(conn, channel, told[0], is_added=kind == "reaction_added", user=user)
+                now = self.clock()
+                what = Mute.of(channel, told[0], until=now + A_DAY, said_by=f"{user} in Slack")
+                change = notices.mute if kind == "reaction_added" else notices.take_back
+                await change(conn, what, now=now, reaction=f"{user} {ts}")
                 return
             of_incident = not told and await notices.is_of_incident(conn, channel, ts)
         if kind == "reaction_added" and (told or of_incident):
             await self._whisper(channel, user, OF_INCIDENT if of_incident else SHARED if is_shared else SEVERAL)
-
-    async def _react(
-        self, conn: AsyncConnection, channel: str, resource: Resource, *, is_added: bool, user: str
-    ) -> None:
-        now = self.clock()
-        what = Mute.of(channel, resource, until=now + A_DAY, said_by=f"{user} in Slack")
-        await (notices.mute if is_added else notices.unmute)(conn, what, now=now)
 
     async def _whisper(self, channel: str, user: str, said: str) -> None:
         try:

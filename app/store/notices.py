@@ -291,12 +291,15 @@ class Mute:
         return self.cluster in ("", own.cluster) and self.namespace in ("", own.namespace)
 
 
-async def mute(conn: AsyncConnection, what: Mute, *, now: datetime) -> None:
-    """Mutes it; what is muted already is then muted until the new time."""
+async def mute(conn: AsyncConnection, what: Mute, *, now: datetime, reaction: str = "") -> None:
+    """Mutes it; what is muted already is then muted until the new time. ``reaction`` tells the one that does so from
+    others."""
     key = _key(what)
     news = {"until": what.until, "said_by": what.said_by, "said_at": now}
-    row = upsert(muted).values(key | news)
-    await conn.execute(row.on_conflict_do_update(index_elements=list(key), set_=news))
+    row = upsert(muted).values(key | news | {"reactions": [reaction] if reaction else []})
+    besides = func.array_append(func.array_remove(muted.c.reactions, reaction), reaction)
+    held = case((and_(muted.c.until > now, reaction != ""), besides), else_=row.excluded.reactions)
+    await conn.execute(row.on_conflict_do_update(index_elements=list(key), set_={**news, "reactions": held}))
     await audit.note(
         conn, Action.MUTED, f"{_named(what)} until {what.until:%Y-%m-%d %H:%M} UTC", by=what.said_by, now=now
     )
@@ -311,6 +314,15 @@ async def unmute(conn: AsyncConnection, what: Mute, *, now: datetime) -> int:
     if ended:
         await audit.note(conn, Action.UNMUTED, _named(what), by=what.said_by, now=now)
     return ended
+
+
+async def take_back(conn: AsyncConnection, what: Mute, *, now: datetime, reaction: str) -> None:
+    """Takes one reaction away: with the last of them what is muted ends, as by ``unmute``."""
+    of_it = [muted.c[name] == value for name, value in _key(what).items()]
+    left = func.array_remove(muted.c.reactions, reaction)
+    found = await conn.execute(update(muted).where(*of_it).values(reactions=left).returning(muted.c.reactions))
+    if not any(found.scalars()):
+        await unmute(conn, what, now=now)
 
 
 def _key(what: Mute) -> dict[str, str]:

@@ -83,6 +83,7 @@ muted = Table(  # what a channel is not told of for a while; "" stands for any
     Column("until", at, nullable=False),
     Column("said_by", Text, nullable=False),
     Column("said_at", at, nullable=False),
+    Column("reactions", ARRAY(Text), nullable=False, server_default="{}"),  # that keep one object muted; else none
 )
 
 messages = Table(  # store/outbox.py: the message of an incident or a notice, and what was said in its thread

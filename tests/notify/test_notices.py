@@ -411,6 +411,25 @@ async def test_what_is_muted_is_not_told_and_is_told_again_later(room: Room) -> 
     assert len(room.messages) == 3
 
 
+async def test_what_several_have_muted_is_told_again_once_the_last_has_taken_it_back(room: Room) -> None:
+    change = room.change("web")
+    await room.happens(change)
+    await room.passes()
+    (message,) = room.messages
+    for user, kind, left in (
+        ("U1", "reaction_added", 1),
+        ("U2", "reaction_added", 1),
+        ("U2", "reaction_added", 1),  # Slack tells it again where it got no answer
+        ("U1", "reaction_removed", 1),
+        ("U1", "reaction_removed", 1),
+        ("U2", "reaction_removed", 0),
+        ("U1", "reaction_added", 1),
+        ("U1", "reaction_removed", 0),
+    ):
+        await room.mutes.take({"event": reaction(message) | {"type": kind, "user": user}})
+        assert await muted(room) == left, (user, kind)
+
+
 def reaction(message: Json) -> Json:
     item = {"type": "message", "channel": CHANNEL, "ts": message["ts"]}
     return {"type": "reaction_added", "reaction": "no_bell", "user": "U1", "item": item}
