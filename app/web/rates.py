@@ -11,7 +11,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from ipaddress import ip_address, ip_network
+from ipaddress import IPv6Address, ip_address, ip_network
 from math import ceil
 from time import monotonic
 from weakref import WeakValueDictionary
@@ -201,16 +201,21 @@ def _is_refused(scope: Scope, status: int) -> bool:
 
 
 def _place(scope: Scope, key: bytes | None, *, again: bool) -> tuple[str, str]:
-    """An address, of IPv6 its network of one customer (/64), and at which door it knocks: an open one; or with a
-    credential that nobody looked at yet; with one that was refused before, ``again``; or with none. So neither a page
-    that stays open when its session ended, nor a program with a token of last year, shuts out who comes with another.
+    """An address, and at which door it knocks. Of IPv6 it is the network of one customer (/64); ``::ffff:192.0.2.1`` is
+    one of IPv4, as a socket for both has it.
+
+    A door is an open one; or all others with a credential that nobody looked at yet; with one that was refused before,
+    ``again``; or with none. So neither a page that stays open when its session ended, nor a program with a token of
+    last year, shuts out who comes with another.
     """
     host = scope["client"][0] if scope.get("client") else ""
     try:
         address = ip_address(host)
     except ValueError:
         address = None
-    if address is not None and address.version == 6:
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        host = str(address.ipv4_mapped)
+    elif isinstance(address, IPv6Address):
         host = str(ip_network((address, 64), strict=False))
     path: str = scope["path"]
     if guard.is_open(path):

@@ -267,6 +267,9 @@ async def test_of_who_is_known_those_who_ask_stay_so(site: Site, clock: Clock, m
         ("2001:db8:1:2::1", "2001:db8:1:2:ffff::9", True),
         ("2001:db8:1:2::1", "2001:db8:1:3::1", False),
         ("192.0.2.1", "192.0.2.2", False),
+        ("::ffff:192.0.2.1", "::ffff:192.0.2.2", False),
+        ("::ffff:192.0.2.1", "192.0.2.1", True),
+        ("fe80::1%eth0", "fe80::2%eth0", True),
     ],
 )
 async def test_a_customer_of_ipv6_is_one_address(site: Site, clock: Clock, one: str, other: str, same: bool) -> None:
