@@ -52,7 +52,7 @@ class Store:
             return refusal(404, 'configmaps "limits" not found')
         if request.method == "GET":
             return web.json_response(self.shown())
-        wanted = (body.get("preconditions") or body.get("metadata"))["resourceVersion"]
+        wanted = str(body["preconditions" if request.method == "DELETE" else "metadata"]["resourceVersion"])
         held = None if request.method == "DELETE" else {**(self.held or {}), **body["data"]}
         return await self.write(request, held, wanted)
 
@@ -84,7 +84,7 @@ async def undoing(store: Store, verb: Verb, folder: Path) -> AsyncIterator[Undoi
         }
         file = folder / "kubeconfig"
         file.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", "current-context": "x", **named}))
-        body = {} if verb == "delete" else {"data": {"most": "10"}}
+        body: Json = {} if verb == "delete" else {"data": {"most": "10"}}
         resource = Resource("prod", "", "ConfigMap", "shop", "limits")
         uid = "" if verb == "create" else "u-1"
         write = Write(verb, resource, "v1", "configmaps", body, "merge" if verb == "patch" else "", uid)
@@ -113,7 +113,7 @@ async def test_what_is_sent_twice_is_done_once_and_the_other_says_so(
     async with undoing(store, verb, tmp_path) as one:
         seen = (await one.attempt(None)).seen
         if at_once:
-            both = await asyncio.gather(one.attempt(seen), one.attempt(seen), return_exceptions=True)
+            both = list(await asyncio.gather(one.attempt(seen), one.attempt(seen), return_exceptions=True))
         else:
             both = [await one.attempt(seen), *await asyncio.gather(one.attempt(seen), return_exceptions=True)]
     [refused] = [one for one in both if isinstance(one, BaseException)]
