@@ -25,6 +25,7 @@ from app.commands import options
 from app.commands.output import say, whole
 from app.core.roles import Role
 from app.failures import Exit, Expected
+from app.home import at_home
 from app.mcp.command import mcp
 
 if TYPE_CHECKING:
@@ -338,7 +339,7 @@ def history(
     from app.settings import load
 
     settings = load()
-    files = [Path(path).expanduser() for path in kubeconfig.split(":") if path]
+    files = [at_home(path) for path in kubeconfig.split(":") if path]
     if context:
         found: tuple[WantedCluster, ...] = (command.of_context(files or settings.kubeconfigs(), context),)
     else:

@@ -22,6 +22,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from app.client.environment import VARIABLES as OF_CLIENTS
 from app.failures import Expected
+from app.home import at_home
 
 PREFIX = "FORESHOCK_"
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -230,7 +231,7 @@ class Settings(BaseSettings):
 
     def kubeconfigs(self) -> list[Path]:
         """The files that kubectl reads."""
-        named = [Path(part).expanduser() for part in (self.kubeconfig or "").split(":") if part]
+        named = [at_home(part) for part in (self.kubeconfig or "").split(":") if part]
         return named or [Path.home() / ".kube" / "config"]
 
 

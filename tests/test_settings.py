@@ -27,6 +27,13 @@ def test_nothing_need_be_set() -> None:
     assert found.data_dir == settings.default_data_dir()
 
 
+def test_a_kubeconfig_at_the_home_of_nobody_is_one_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "~nobody-of-that-name/x:~/y")
+    nobodys, ours = load().kubeconfigs()
+    assert (nobodys, ours) == (Path("~nobody-of-that-name/x"), Path.home() / "y")
+    assert not nobodys.exists()
+
+
 def test_what_is_set_for_who_asks_is_known_and_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in VARIABLES:
         monkeypatch.setenv(name, "anything")

@@ -18,6 +18,8 @@ PAGE = 1000
 """Items of a page, where all pages are read."""
 _MOST_OF_A_REFUSAL = 10_000
 """Bytes of it that are read."""
+_SAID_BY_ALL = frozenset({"freshness", "gaps"})
+"""What each answer of REST says beside its content."""
 _SAID = 300
 """Characters of what is refused in other words than ours that are told on."""
 
@@ -135,11 +137,7 @@ class Server:
             raise busy
         if answer.kind == PROBLEM:
             raise RefusedError(said, status=answer.status, field=str(problem.get("field", "")))
-        raise RefusedError(
-            f"what is at {name} is no Foreshock, or something before it answers in its place:"
-            f" {answer.status}, {answer.kind or 'without a type'}. Is {URL} right?",
-            status=answer.status,
-        )
+        raise self._of_another(f"{answer.status}, {answer.kind or 'without a type'}", answer)
 
     def _read(self, answer: Answer) -> str:
         """What is answered as a text: whole, as a manifest is applied as it is read."""
@@ -149,7 +147,17 @@ class Server:
             raise UnreachableError(f"what {self._transport.name} answers is no UTF-8: was it altered?") from None
 
     def _object(self, answer: Answer) -> dict[str, Any]:
-        return self._parsed(answer.body())
+        found = self._parsed(answer.body())
+        if not found.keys() >= _SAID_BY_ALL:
+            raise self._of_another("JSON, and nothing of how fresh it is", answer)
+        return found
+
+    def _of_another(self, what: str, answer: Answer) -> RefusedError:
+        return RefusedError(
+            f"what is at {self._transport.name} is no Foreshock, or something before it answers in its place:"
+            f" {what}. Is {URL} right?",
+            status=answer.status,
+        )
 
     def _parsed(self, text: bytes) -> dict[str, Any]:
         try:

@@ -30,6 +30,7 @@ from yarl import URL
 from app.collect.exec_plugin import PluginError, credential
 from app.collect.once import in_words, once, unsaid
 from app.failures import Expected, told
+from app.home import at_home
 
 CONNECT_SECONDS = 10.0
 AT_ONCE = ClientTimeout(total=60.0, sock_connect=CONNECT_SECONDS)
@@ -348,5 +349,5 @@ def _check_usable(path: str, configuration: Configuration) -> None:
 
 
 def _check_there(kubeconfig: str) -> None:
-    if not any(Path(part).expanduser().is_file() for part in kubeconfig.split(":")):
+    if not any(at_home(part).is_file() for part in kubeconfig.split(":")):
         raise CredentialsError(f"{kubeconfig}: there is no such kubeconfig")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import aclosing
 from datetime import datetime, timedelta
+from http import HTTPStatus
 from shlex import quote
 
 import msgspec
@@ -79,7 +80,9 @@ async def examine(
         fix = f"see whether it answers from this machine: curl --insecure {quote(api.url + '/version')}"
         found.append(_nothing("connection", said, fix=fix))
     except RefusedError as error:
-        found.append(_nothing("connection", f"{api.url}: {error}", fix=_new_credentials(cluster)))
+        busy = error.status == HTTPStatus.TOO_MANY_REQUESTS or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+        fix = _once_it_answers(cluster) if busy else _new_credentials(cluster)
+        found.append(_nothing("connection", f"{api.url}: {error}", fix=fix))
     except (DiscoveryError, msgspec.MsgspecError) as error:
         said = (
             f"{api.url} does not answer as an API server of Kubernetes {'.'.join(map(str, OLDEST))} or newer: {error}"
@@ -252,8 +255,17 @@ async def _whoami(api: ApiServer) -> str:
 def _new_credentials(cluster: WantedCluster) -> str:
     if not cluster.kubeconfig:
         return "kubectl create token foreshock -n foreshock, for a kubeconfig; or restart the pod"
-    context = f" --context {quote(cluster.context)}" if cluster.context else ""
-    return f"see who that is: KUBECONFIG={quote(cluster.kubeconfig)} kubectl{context} auth whoami"
+    return f"see who that is: {_kubectl(cluster)} auth whoami"
+
+
+def _once_it_answers(cluster: WantedCluster) -> str:
+    """Of an API server that has too much to do, or is not ready: who asks is not to blame."""
+    return f"it is overloaded or not ready: {_kubectl(cluster)} get --raw '/readyz?verbose'; then look again"
+
+
+def _kubectl(cluster: WantedCluster) -> str:
+    of = f"KUBECONFIG={quote(cluster.kubeconfig)} " if cluster.kubeconfig else ""
+    return f"{of}kubectl" + (f" --context {quote(cluster.context)}" if cluster.context else "")
 
 
 def _nothing(check: str, said: str, *, fix: str) -> Finding:

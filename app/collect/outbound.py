@@ -386,7 +386,7 @@ def _tls(endpoint: Endpoint) -> ssl.SSLContext:
 def _read(file: str) -> str:
     """The token or the password that stands there. Raises OutboundError."""
     try:
-        secret = Path(file).read_text(encoding="utf-8").strip()
+        secret = Path(file).read_text(encoding="utf-8-sig").strip()  # Windows writes a mark before it
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "what stands there is no text"
         raise OutboundError(f"{file}: {reason}") from None

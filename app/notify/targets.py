@@ -163,7 +163,7 @@ def _read_webhook(target: Webhook) -> tuple[str, list[bytes]]:
 def _read(file: str) -> str:
     """What a file holds. Raises RefusedError."""
     try:
-        return Path(file).read_text(encoding="utf-8").strip()
+        return Path(file).read_text(encoding="utf-8-sig").strip()  # Windows writes a mark before it
     except UnicodeDecodeError:
         raise RefusedError("no_secret", f"{file}: what stands there is no text") from None
     except OSError as error:

@@ -119,6 +119,7 @@ _ANSWERS = {
     "latin": ("text/plain", b"caf\xe9"),
     "manifest": ("application/yaml", b"data: {a: caf\xe9}"),
     "array": ("application/json", b"[]"),
+    "another": ("application/json", b"{}"),
     "lines": ("application/x-ndjson", b'{"after": "1.1"}\n<p>Sign in</p>\n[]\n'),
 }
 
@@ -218,6 +219,24 @@ def test_what_stands_before_it_is_told_from_it() -> None:
             with pytest.raises(UnreachableError, match="no JSON object"):
                 next(lines)
         assert list(lines) == []
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("changes", "-o", "json"),
+        ("changes", "-o", "yaml"),
+        ("changes", "-o", "wide"),
+        ("who-calls", "pods"),
+        ("export", "incidents"),
+        ("incident", "open", "Checkout fails"),
+    ],
+)
+def test_json_of_another_program_is_told_from_an_answer(site: Asked, asked: tuple[str, ...]) -> None:
+    with other() as server:
+        done = site.run(*asked, FORESHOCK_URL=f"{server.url}/another")
+        assert (done.returncode, done.stdout) == (Exit.WRONG_USE, "")
+        assert done.stderr.startswith(f"foreshock: what is at {server.url}/another is no Foreshock")
 
 
 def test_whatever_is_answered_is_told_in_words() -> None:

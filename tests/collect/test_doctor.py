@@ -218,6 +218,22 @@ async def test_a_kubeconfig_that_cannot_be_used_is_a_problem_and_no_crash(
     assert "geheim" not in one.said + one.fix
 
 
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_who_asks_is_not_to_blame_where_the_api_server_has_too_much_to_do(tmp_path: Path, status: int) -> None:
+    async with serving(*[Answer(status=status)] * 99) as server:
+        content = {
+            "clusters": [{"name": "one", "cluster": {"server": server.api.url}}],
+            "contexts": [{"name": "here", "context": {"cluster": "one"}}],
+            "current-context": "here",
+        }
+        (tmp_path / "config").write_text(json.dumps(content))
+        found = await examine(WantedCluster("shop", str(tmp_path / "config")), clock=lambda: NOON)
+    last = found[-1]
+    assert (last.check, str(status) in last.said) == ("connection", True)
+    assert "kubectl get --raw '/readyz?verbose'" in last.fix
+    assert "whoami" not in last.fix
+
+
 @pytest.mark.parametrize(
     "text", ["users: [{user: {token: geheim}\n  x: [", "\t- token: geheim\n", "\x00", "a: &a [*a]", "7"]
 )

@@ -116,8 +116,8 @@ async def test_what_is_sent_is_the_path_behind_the_url_the_headers_and_the_token
         async with Outbound.to(endpoint) as outbound:
             with pytest.raises(OutboundError, match="No such file"):
                 await outbound.get("/api")
-            for token in ("one", "two"):  # a token that is renewed counts at once
-                file.write_text(f"{token}\n")
+            for token, mark in (("one", "\ufeff"), ("two", "")):  # a token that is renewed counts at once
+                file.write_text(f"{mark}{token}\n", encoding="utf-8")
                 assert await outbound.post("/api", {"query": "up"}) == b"yes"
     assert seen == [("POST", "/prometheus/api", "shop", f"Bearer {token}") for token in ("one", "two")]
 

@@ -114,7 +114,7 @@ async def receiving(receiver: Receiver) -> AsyncIterator[None]:
 @pytest.fixture
 async def told(room: Room, tmp_path: Path) -> AsyncIterator[Told]:
     receiver, file = Receiver(room), tmp_path / "secret"
-    file.write_text(SECRET)
+    file.write_text(f"\ufeff{SECRET}\n", encoding="utf-8")  # as Windows writes it
     async with receiving(receiver):
         routes = Routes(
             (Route(target="ops", tell=(What.CHANGES, What.INCIDENTS)),),
