@@ -1,7 +1,8 @@
 """HTTP to one API server: each call is made once, bodies stay raw bytes.
 
-Credentials, TLS and tokens that expire are kubernetes.aio's: a kubeconfig with exec plugins and OIDC, or a pod's own
-ServiceAccount. Its typed client, its Watch and its retries are not used (docs/decisions/0017).
+Credentials and TLS are kubernetes.aio's: a kubeconfig, also with OIDC, or a pod's own
+ServiceAccount. Its typed client, its Watch and its retries are not used (docs/decisions/0017), and its
+plugins (exec) neither: it waits for one for ever (exec_plugin.py).
 """
 
 from __future__ import annotations
