@@ -298,7 +298,7 @@ async def mute(conn: AsyncConnection, what: Mute, *, now: datetime, reaction: st
     news = {"until": what.until, "said_by": what.said_by, "said_at": now}
     row = upsert(muted).values(key | news | {"reactions": [reaction] if reaction else []})
     besides = func.array_append(func.array_remove(muted.c.reactions, reaction), reaction)
-    held = case((and_(muted.c.until > now, reaction != ""), besides), else_=row.excluded.reactions)
+    held = case((muted.c.until > now, besides), else_=row.excluded.reactions) if reaction else row.excluded.reactions
     await conn.execute(row.on_conflict_do_update(index_elements=list(key), set_={**news, "reactions": held}))
     await audit.note(
         conn, Action.MUTED, f"{_named(what)} until {what.until:%Y-%m-%d %H:%M} UTC", by=what.said_by, now=now
