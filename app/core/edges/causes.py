@@ -369,6 +369,18 @@ FILE = Cause(
     few=False,
 )
 """Of another pod's making, too: what injects a container that would have written it."""
+UNPARSED = Cause(
+    "a configuration that cannot be parsed",
+    re.compile(
+        r"config(?:uration)?(?: file)? error|invalid config(?!map)|error (?:during )?parsing|unknown directive"
+        r"|\[emerg\]|\b(?:yaml|toml): line \d+: (?!cannot unmarshal)"
+        r"|\b(?:at )?line \d+,? col(?:umn)? \d|\.(?:conf|cfg|ya?ml|toml|json):\d+",
+        re.IGNORECASE,
+    ),
+    any_of(UNFIT.leads, writes("volumes", "volumeMounts")),
+    few=False,
+)
+"""As nginx, HAProxy, Redis, Prometheus, Vector, Fluent Bit, and who uses https://pkg.go.dev/gopkg.in/yaml.v3 say it."""
 HARDWARE = Cause(
     "a machine that is ill",
     re.compile(
@@ -465,6 +477,7 @@ CAUSES = (
     CONFLICT,
     UNREADABLE,
     UNFIT,
+    UNPARSED,
     FILE,
 )
 """The first that fits counts."""

@@ -73,6 +73,7 @@ def topology(
             home, named = (one.resource.namespace or "", of_resource(one.resource)[0][2]), _named(one.resource)
             top.pods[home].append((named, max(one.seen_at, anew.get(named, one.seen_at))))
     _index_dependencies(top, {(_named(s.workload), s.message) for s in complaints if s.workload}, edges)
+    _index_pulls(top)
     top.keeps_up = kept_up(changes, running_as=top.by_account, read_by=top.by_config)
     _index_reads(top)
     _index_rests(top)
@@ -265,6 +266,8 @@ def _index_workload(top: Topology, resource: Resource, state: State) -> None:
     account = str(spec.get("serviceAccountName") or spec.get("serviceAccount") or "default")
     top.by_account[(key[0], account)].add(key)
     top.accounts[key] = account
+    if not spec.get("imagePullSecrets"):
+        top.pulls_as[(key[0], account)].add(key)
     for word in {key[1], *key[1].split("-")}:
         top.by_word[word].add(key)
     for word in (key[1], key[1].partition("-")[0]):
@@ -296,6 +299,15 @@ def _index_read(top: Topology, key: Named, own: State, spec: State) -> None:
     for kind, path in (("PriorityClass", "priorityClassName"), ("RuntimeClass", "runtimeClassName")):
         if spec.get(path):
             top.by_config[(kind, "", str(spec[path]))].add(key)
+
+
+def _index_pulls(top: Topology) -> None:
+    """Pods that name no pull secret have those of their ServiceAccount:
+    https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/ ."""
+    for account in top.of_kind["", "ServiceAccount"]:
+        here, name = (str(part(account, "metadata", word) or "") for word in ("namespace", "name"))
+        for secret in objects(account.get("imagePullSecrets")):
+            top.by_config[("Secret", here, str(secret.get("name", "")))] |= top.pulls_as[(here, name)]
 
 
 def _sets_up_nodes(spec: State) -> bool:

@@ -40,6 +40,8 @@ class Topology:
     of_kind: dict[tuple[str, str], list[State]] = field(default_factory=lambda: defaultdict(list))
     """By API group and kind: the states of its objects."""
     by_account: dict[Named, set[Named]] = field(default_factory=lambda: defaultdict(set))
+    pulls_as: dict[Named, set[Named]] = field(default_factory=lambda: defaultdict(set))
+    """By ServiceAccount: the workloads that name no pull secret themselves, and so have those of it."""
     by_config: dict[tuple[str, str, str], set[Named]] = field(default_factory=lambda: defaultdict(set))
     reads: dict[Named, list[tuple[str, str, str]]] = field(default_factory=lambda: defaultdict(list))
     """By workload: the ConfigMaps, then the Secrets, that are read by it."""

@@ -39,6 +39,12 @@ EXPIRED = (
     "tls: failed to verify certificate: x509: certificate has expired or is not yet valid"
 )
 UNSERVED = 'failed to wait for caches to sync: no matches for kind "Topic" in version "messaging.corp.example/v2"'
+UNPARSED = (
+    "Configuration error. error=Invalid value (at line 12, column 13)",
+    '[emerg] 1#1: unknown directive "server_nam" in /etc/nginx/nginx.conf:31',
+    "Error loading config (--config.file=/etc/prometheus/prometheus.yml): yaml: line 40: did not find expected key",
+    "Corefile:12 - Error during parsing: Unknown plugin",
+)
 WEB = a_resource("Deployment", "web-front")
 LOOKUP = (
     "Readiness probe failed: HTTP probe failed with statuscode: 503 (lookup {}.shop.svc on 10.96.0.10:53: no such host)"
@@ -66,6 +72,9 @@ def kind(name: str, *path: str, verb: Verb = Verb.UPDATE, new: Json = "x") -> Ch
         (EXPIRED, kind("ValidatingWebhookConfiguration", "webhooks", "rules"), False),
         (EXPIRED, kind("ValidatingWebhookConfiguration", "webhooks", "clientConfig", "caBundle"), True),
         (EXPIRED, kind("Secret"), True),
+        *((text, image(), True) for text in UNPARSED),
+        (UNPARSED[0], kind("ConfigMap", "data", "agent.toml", new="[sink]"), True),
+        (UNPARSED[0], request("150m"), False),
         (UNSERVED, image(), True),
         (UNSERVED, kind("Topic"), False),
         (UNSERVED, kind("CustomResourceDefinition"), True),

@@ -6,10 +6,11 @@ import pytest
 
 from app.core.edges.indexing import topology
 from app.core.edges.reach import reach
+from app.core.entities import workload
 from app.core.findings import Ranking
 from app.core.model import Json
 from tests.core.company import first, ranked
-from tests.core.factories import a_change, a_resource, a_symptom, a_workload, after, an_alert, an_incident
+from tests.core.factories import a_change, a_resource, a_state, a_symptom, a_workload, after, an_alert, an_incident
 
 PULL = 'Failed to pull image "registry.corp.example/shop/web:2": '
 WEB = a_resource("Deployment", "web-front")
@@ -51,3 +52,15 @@ def test_who_is_denied_images_leads_to_what_the_own_registry_reads(name: str, *,
 def test_what_a_registry_is_asked_with_gives_nobody_images(name: str) -> None:
     secret = a_change(a_resource("Secret", name), path=("data", ".dockerconfigjson"))
     assert ("agent", "registry") not in reach(secret, topology(()))
+
+
+@pytest.mark.parametrize(("own", "reads"), [([], True), ([{"name": "own"}], False)])
+def test_pods_that_name_no_pull_secret_have_that_of_their_account(own: Json, *, reads: bool) -> None:
+    """The account *default* of a namespace mostly has it."""
+    account = a_state(
+        a_resource("ServiceAccount", "default"),
+        {"metadata": {"name": "default", "namespace": "shop"}, "imagePullSecrets": [{"name": "registry-login"}]},
+    )
+    secret = a_change(a_resource("Secret", "registry-login"), at=after(-12), path=("data", ".dockerconfigjson"))
+    reached = reach(secret, topology([a_workload(WEB, imagePullSecrets=own), account]))
+    assert (workload("shop", "web-front") in reached) is reads
