@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from app.core.alerted import text_of, told_in
+from app.core.edges.operators import run_by
 from app.core.edges.topology import Topology
 from app.core.entities import Entity, workload
 from app.core.findings import Incident, Scope
@@ -28,6 +29,8 @@ NEWBORN = 0.1
 UNMEASURED = 0.02
 """The same of an autoscaler that was just made: of pods that have only just started, metrics are not known yet. And of
 what Kubernetes' own one does where nobody serves metrics: it asks, fails and says so for ever."""
+_OF_WORDS = re.compile(r"[A-Z][a-z]+[A-Z]")
+"""A kind of one word, as Application or Cluster, is a word of alerts that are not about it."""
 _AUTOSCALER_KIND = "HorizontalPodAutoscaler"
 _OF_AUTOSCALING = frozenset({"autoscaler", "autoscalers", "autoscaling", "horizontalpodautoscaler", "metrics"})
 """Words of an alert that is about autoscalers, or what they measure by."""
@@ -63,7 +66,16 @@ def surroundings(incident: Incident, top: Topology, *, new: Newborn) -> Near:
     words = frozenset(re.findall(r"[a-z]{4,}", " ".join(_said(alert) for alert in incident.alerts).lower()))
     said = " ".join(f"{alert.message} {text_of(alert.labels)}" for alert in incident.alerts)
     told = {namespace for alert in incident.alerts if (namespace := told_in(alert.labels))}
-    return Near(words, closure(named, top.rests_on, depth=DEPTH), new, said, incident.started_at, tuple(sorted(told)))
+    upstream = dict.fromkeys(_operating(incident, said, top), 1) | closure(named, top.rests_on, depth=DEPTH)
+    return Near(words, upstream, new, said, incident.started_at, tuple(sorted(told)))
+
+
+def _operating(incident: Incident, said: str, top: Topology) -> set[Named]:
+    """Who acts on custom resources of the kinds that alerts tell of: CacheClusterNotReady is what its operator fails
+    to see to, in whichever namespace that runs."""
+    told = " ".join((said, *(alert.reason for alert in incident.alerts)))
+    kinds = {kind for kind in top.customs if _OF_WORDS.match(kind[1]) and kind[1] in told}
+    return {key for one in top.states if (one.api_group, one.kind) in kinds for key in run_by(one, top)}
 
 
 def _said(alert: Symptom) -> str:

@@ -7,12 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from app.core.counted import Calls
+from app.core.edges.indexing import topology
 from app.core.edges.topology import Topology
 from app.core.findings import Scope
+from app.core.model import Resource
 from app.core.objects.actors import AUTOSCALER
-from app.core.ranking.relevance import BY_THE_WAY, UNMEASURED, Near, relevance, weigh
+from app.core.ranking.relevance import BY_THE_WAY, UNMEASURED, Near, relevance, surroundings, weigh
 from app.core.signals.signal import Passed, Signal, SignalKind
-from tests.core.factories import after
+from tests.core.factories import a_resource, a_state, a_workload, after, an_alert, an_incident, calls
 
 CONTROLLER = "system:serviceaccount:kube-system:deployment-controller"
 NEAR = Near(upstream={}, words=frozenset(), newborn={}, said="", at=after(0))
@@ -92,3 +95,22 @@ def test_that_a_new_autoscaler_knows_no_metrics_is_not_the_alert_though_nothing_
     about = replace(new, words=frozenset({"autoscaler"}))
     [(_, weight)] = weigh([ill], scope, near=about, top=Topology())
     assert weight > 10 * UNMEASURED * ill.strength
+
+
+@pytest.mark.parametrize(
+    ("kind", "alert", "is_near"),
+    [
+        ("CacheCluster", "CacheClusterNotReady", True),
+        ("CacheCluster", "NotReady", False),
+        ("Cluster", "CacheClusterNotReady", False),
+    ],
+)
+def test_an_alert_that_tells_of_a_kind_is_about_who_acts_on_it(kind: str, alert: str, *, is_near: bool) -> None:
+    """An operator runs in a namespace of its own; that of its objects is what the alert names."""
+    group, user = "memstore.example", "system:serviceaccount:platform:memstore-operator"
+    made = Resource(a_resource().cluster, group, kind, "search", "suggestions")
+    operator = a_resource("Deployment", "memstore-operator", "platform")
+    watched = Calls.of(calls(user, "watch", f"{kind.lower()}s", rate=1, group=group))
+    top = topology([a_state(made, {}), a_workload(operator, serviceAccountName="memstore-operator")], watched)
+    near = surroundings(an_incident(an_alert(name=alert, namespace="search")), top, new={})
+    assert (("platform", "memstore-operator") in near.upstream) is is_near
