@@ -36,6 +36,9 @@ from app.home import at_home
 CONNECT_SECONDS = 10.0
 AT_ONCE = ClientTimeout(total=60.0, sock_connect=CONNECT_SECONDS)
 """For an answer that is read at once."""
+UNBOUNDED = 0
+"""Connections of a client, in aiohttp's terms: each kind that is watched holds one for good. Of the 100 that are usual
+none was left in a cluster of many custom resources, for the further kinds and for all else that is asked."""
 RENEWED_EVERY = 10.0
 """Seconds between two tries to have another credential in place of one that is refused."""
 LONGEST_WAIT = 3600.0
@@ -126,7 +129,7 @@ class ApiServer:
     @classmethod
     def of_pod(cls) -> Self:
         """The cluster that this process runs in, as its ServiceAccount. Raises CredentialsError."""
-        configuration = Configuration()
+        configuration = Configuration(connection_pool_maxsize=UNBOUNDED)
         try:
             load_incluster_config(configuration)  # type: ignore[no-untyped-call]
             credential = "the token of this pod's ServiceAccount: restart the pod"
@@ -318,7 +321,7 @@ def _named(client: ApiClient) -> ApiClient:
 async def _client_of(path: str, context: str | None) -> ApiClient:
     """Of a context of a kubeconfig, as it says now. Raises CredentialsError."""
     _check_there(path)
-    configuration = Configuration()
+    configuration = Configuration(connection_pool_maxsize=UNBOUNDED)
     try:
         merged = KubeConfigMerger(path).config  # type: ignore[no-untyped-call]
         loader = KubeConfigLoader(config_dict=merged, config_base_path=None, active_context=context)  # type: ignore[no-untyped-call]

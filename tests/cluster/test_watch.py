@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Self
@@ -74,6 +74,15 @@ class Watched:
 def make(admin: httpx2.Client, namespace: str, name: str) -> None:
     made = admin.post(f"/api/v1/namespaces/{namespace}/configmaps", json={"metadata": {"name": name}})
     assert made.status_code == 201, made.text
+
+
+async def test_hundreds_of_kinds_are_watched_and_all_else_is_answered_beside(control_plane: ControlPlane) -> None:
+    """Each watch holds a connection for good, and custom resources alone are often more than a hundred."""
+    async with api_of(control_plane) as api, AsyncExitStack() as held:
+        watches = [await held.enter_async_context(Watched(api, "hundreds")) for _ in range(150)]
+        async with asyncio.timeout(120):
+            await asyncio.gather(*(one.until("Synced") for one in watches))
+            assert b"gitVersion" in await api.get("/version", {})
 
 
 async def test_what_is_served_and_says_something_is_found_in_two_calls(control_plane: ControlPlane) -> None:
