@@ -57,6 +57,15 @@ def test_the_container_can_write_nothing_but_tmp_and_its_data() -> None:
     assert f"\nVOLUME {DATA}\n" in final
 
 
+def test_a_pod_is_sent_what_it_can_keep_whatever_is_away() -> None:
+    """Who is not ready has no endpoint: /readyz fails with the database, without which audit events go to the spool."""
+    manifests = [*yaml.safe_load_all((ROOT / "deploy" / "kubernetes.yaml").read_text())]
+    (deployment,) = (one for one in manifests if one["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    probes = {name: probe["httpGet"]["path"] for name, probe in container.items() if name.endswith("Probe")}
+    assert probes == dict.fromkeys(("startupProbe", "livenessProbe", "readinessProbe"), "/healthz")
+
+
 def test_nothing_is_published_beyond_this_machine() -> None:
     for service in COMPOSE["services"].values():
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
