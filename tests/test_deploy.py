@@ -64,6 +64,8 @@ def test_a_pod_is_sent_what_it_can_keep_whatever_is_away() -> None:
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     probes = {name: probe["httpGet"]["path"] for name, probe in container.items() if name.endswith("Probe")}
     assert probes == dict.fromkeys(("startupProbe", "livenessProbe", "readinessProbe"), "/healthz")
+    starts = container["startupProbe"]
+    assert starts["periodSeconds"] * starts["failureThreshold"] >= 1800, "migrations of a large database take a while"
 
 
 def test_nothing_is_published_beyond_this_machine() -> None:
