@@ -44,7 +44,7 @@ async def answered(page: Page, status: int, body: str) -> None:
 @pytest.mark.parametrize("status", [403, 409, 429, 503])
 async def test_what_is_refused_is_said_in_the_words_of_the_server(visit: Visit, status: int) -> None:
     async with visit(INCIDENT, forgiven=OURS) as page:
-        said, title = page.get_by_role("alert"), await page.locator("h1").inner_text()
+        said, title = page.locator("#refused"), await page.locator("h1").inner_text()
         await answered(page, status, refusal(status))
         await page.locator("tr.row a").first.click()
         await expect(said).to_contain_text(WORDS[1:])
@@ -71,7 +71,7 @@ async def test_what_stands_in_between_refuses_without_words_of_ours(
     async with visit(INCIDENT, forgiven=OURS, viewport=PHONE) as page:
         await answered(page, status, body)
         await page.locator("tr.row a").first.click()
-        said = page.get_by_role("alert")
+        said = page.locator("#refused")
         await expect(said).to_contain_text(words)
         place = await box(said)
         assert place["x"] >= 0
@@ -95,7 +95,7 @@ async def test_a_page_that_asks_by_itself_is_not_taken_away_when_its_session_end
         await page.context.clear_cookies()
         await expect(page.locator("#unreached")).to_contain_text("Signed out: sign in again to follow")
         await expect(page.locator("#search")).to_have_value("half a word")
-        await expect(page.get_by_role("alert")).to_be_hidden()
+        await expect(page.locator("#refused")).to_be_hidden()
 
 
 async def test_a_form_is_sent_once_however_often_it_is_clicked(visit: Visit) -> None:
@@ -119,4 +119,4 @@ async def test_a_form_that_waits_for_its_answer_says_so(visit: Visit) -> None:
         submit = "form.dispatchEvent(new SubmitEvent('submit', {cancelable: true, bubbles: true}))"
         ours = await page.evaluate(f"{{ const form = document.querySelector('form.standing'); [{submit}, {submit}] }}")
         assert ours == [True, False], "the first is let go, the second is not"
-        await expect(page.get_by_role("alert")).to_contain_text("It is sent already")
+        await expect(page.locator("#refused")).to_contain_text("It is sent already")
