@@ -23,10 +23,12 @@ END = BEGIN + 300
 
 @pytest.fixture(scope="module", autouse=True)
 async def _recorded(program: Program) -> None:
-    """The argocd controller asks for more right after the change; the queue grows with it."""
+    """The argocd controller asks for more right after the change; the queue grows with it.
+
+    It is recorded since an hour before: of the first hour of a record minutes are drawn once that is packed."""
     key = CallKey(world.ARGOCD, "", "argocd", "patch", "apps", "deployments", "payments", 200)
     calls = tuple(CallCount(key, slot, 1 if slot < AT else 205, 1000) for slot in range(BEGIN, END + 1, SLOT_SECONDS))
-    times = tuple(float(second) for second in range(BEGIN, END + 1, SLOT_SECONDS))
+    times = (BEGIN - 3600.0, *(float(second) for second in range(BEGIN, END + 1, SLOT_SECONDS)))
     depth = MetricSeries("workqueue_depth", (), "gauge", times, tuple(2.0 if time < AT else 90.0 for time in times))
     await tell(program.database, replace(world.batch(), calls=calls, series=(depth,)))
     async with program.database.write.begin() as conn:
