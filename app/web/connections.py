@@ -30,7 +30,8 @@ MOST = 2_000
 def most() -> int:
     """How many connections there may be at once: they leave half of what this process may open to spools, clusters
     and PostgreSQL, which strangers are not to keep it from."""
-    return min(MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST if files == resource.RLIM_INFINITY else min(MOST, files // 2)
 
 
 class BoundedHeads(HttpToolsProtocol):

@@ -243,7 +243,7 @@ def programs(users: Iterable[str], top: Topology, add: Add) -> None:
 
 
 def run_by(resource: Resource, top: Topology) -> set[Named]:
-    """The workloads that act on a custom resource."""
+    """The workloads that act on a custom resource, whichever of its kind."""
     return {key for user in acting(resource, top) for key in _running_as(user, top)}
 
 

@@ -12,7 +12,7 @@ from app.core.edges.operators import run_by
 from app.core.edges.topology import Topology
 from app.core.entities import Entity, workload
 from app.core.findings import Incident, Scope
-from app.core.model import Symptom
+from app.core.model import Resource, Symptom
 from app.core.objects.actors import AUTOSCALER, service_account
 from app.core.objects.dependencies import Named, closure
 from app.core.phrases import names
@@ -74,8 +74,8 @@ def _operating(incident: Incident, said: str, top: Topology) -> set[Named]:
     """Who acts on custom resources of the kinds that alerts tell of: CacheClusterNotReady is what its operator fails
     to see to, in whichever namespace that runs."""
     told = " ".join((said, *(alert.reason for alert in incident.alerts)))
-    kinds = {kind for kind in top.customs if _OF_WORDS.match(kind[1]) and kind[1] in told}
-    return {key for one in top.states if (one.api_group, one.kind) in kinds for key in run_by(one, top)}
+    kinds = [(group, kind) for group, kind in top.customs if _OF_WORDS.match(kind) and kind in told]
+    return {key for group, kind in kinds for key in run_by(Resource(incident.cluster, group, kind, None, ""), top)}
 
 
 def _said(alert: Symptom) -> str:
