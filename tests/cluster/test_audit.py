@@ -32,8 +32,8 @@ from tests.test_tls import certificate
 
 CLUSTER = "audited"
 DAY = timedelta(days=1)
-PATIENCE = "--audit-webhook-initial-backoff=3s"
-"""A batch that is not taken is sent again for 24 s, and not only after the ten seconds that are usual."""
+PATIENCE = "--audit-webhook-initial-backoff=6s"
+"""A batch that is not taken is sent again for 49 s, as a start of the program takes long on busy cores."""
 MERGE = {"Content-Type": "application/merge-patch+json"}
 KINDS = {
     "ConfigMap": "/api/v1/namespaces/default/configmaps",
