@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
 from typing import Any
 
@@ -14,6 +14,7 @@ from sqlalchemy import (
     ColumnElement,
     Double,
     Select,
+    and_,
     bindparam,
     false,
     func,
@@ -45,6 +46,8 @@ class Surroundings:
     problems: tuple[Problem, ...]
 
 
+EARLIER = timedelta(days=7)
+"""What is still under way and began longer ago than this is not looked for."""
 SHOWN = 40
 """Problems beside the changes of a window."""
 
@@ -86,9 +89,20 @@ def _rolling(mine: CTE) -> Select[Any]:
         .join(objects, objects.c.id == rollouts.c.object_id)
         .join(kinds, kinds.c.id == objects.c.kind_id)
         .outerjoin(namespace, namespace.c.id == objects.c.namespace_id)
-        .where(rollouts.c.started_at >= FROM_AT, rollouts.c.started_at < TO_AT)
+        .where(rollouts.c.started_at < TO_AT)
         .order_by(rollouts.c.started_at.desc(), rollouts.c.object_id)
     )
+
+
+def _began() -> ColumnElement[bool]:
+    return rollouts.c.started_at >= FROM_AT
+
+
+def _under_way() -> ColumnElement[bool]:
+    """Those that began before the window and were not over at its start are of it, too; a week back, as each look
+    reads what began since."""
+    c = rollouts.c
+    return and_(c.started_at >= FROM_AT - EARLIER, or_(_began(), c.ended_at.is_(None), c.ended_at >= FROM_AT))
 
 
 def _marks() -> Select[Any]:
@@ -146,7 +160,7 @@ def _around() -> Select[Any]:
         known=select(kinds.c.kind).limit(0),
         marks=_marks(),
         derived=select(func.count().label("number")).where(*_within(), changes.c.noise == true()),
-        rolling=_rolling(mine).limit(1000),
+        rolling=_rolling(mine).where(_under_way()).limit(1000),
         hurting=_hurting(mine),
     )
 
@@ -201,7 +215,7 @@ async def list_rollouts(
 
 @lru_cache(maxsize=64)
 def _rolled(*, named: bool, limit: int, goes_on: bool) -> Select[Any]:
-    query, c = _rolling(mine_of(named=named)).limit(limit), rollouts.c
+    query, c = _rolling(mine_of(named=named)).where(_began()).limit(limit), rollouts.c
     if goes_on:
         at, number = bindparam("behind_at", type_=c.started_at.type), bindparam("behind_id", type_=BigInteger)
         query = query.where(c.started_at <= at, or_(c.started_at < at, c.object_id > number))

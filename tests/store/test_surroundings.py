@@ -7,10 +7,10 @@ from datetime import timedelta
 from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.model import Batch, Resource, Symptom
+from app.core.model import Batch, Outcome, Resource, Rollout, Symptom
 from app.store import surroundings, symptoms
 from app.store.record import record
-from tests.store.factories import CLUSTER, NOON, a_resource, a_symptom
+from tests.store.factories import CLUSTER, NOON, a_resource, a_rollout, a_symptom
 
 LATER = NOON + timedelta(hours=1)
 
@@ -52,3 +52,25 @@ async def test_the_workload_of_a_symptom_that_is_known_later_is_kept(conn: Async
         await record(conn, Batch(CLUSTER, symptoms=(a_symptom(resource=pod, workload=workload),)))
     assert [(one.resource, one.workload) for one in await stored()] == [(pod, owner)]
     assert await problems(conn) == [("Deployment", "payments", "payments-api", 1)]
+
+
+async def test_a_rollout_that_began_before_the_window_and_was_not_over_is_of_it(conn: AsyncConnection) -> None:
+    """In REST it is not: who asks for one window after the other is to be told of each once."""
+
+    def began(generation: int, before: timedelta, after: timedelta | None) -> Rollout:
+        ended = {} if after is None else {"outcome": Outcome.COMPLETE, "ended_at": NOON - before + after}
+        return a_rollout(generation, seconds=-before.total_seconds(), **ended)
+
+    minute, day = timedelta(minutes=1), timedelta(days=1)
+    rollouts = (
+        began(5, -minute, None),
+        began(4, 5 * minute, 10 * minute),
+        began(3, 10 * minute, 4 * minute),
+        began(2, 6 * day, None),
+        began(1, 8 * day, None),
+    )
+    await record(conn, Batch(CLUSTER, rollouts=rollouts))
+    around = await surroundings.read_surroundings(conn, CLUSTER, from_at=NOON, to_at=LATER)
+    assert [one.generation for one in around.rollouts] == [5, 4, 2]
+    listed, _ = await surroundings.list_rollouts(conn, CLUSTER, from_at=NOON, to_at=LATER)
+    assert [one.generation for one in listed] == [5]
