@@ -98,7 +98,9 @@ async def browser(database: Database, dsn: str) -> list[Gate]:
         async with async_playwright() as playwright:
             chromium = await playwright.chromium.launch(executable_path=executable, args=list(FLAGS))
             page = await chromium.new_page(viewport=DESKTOP)
-            await page.goto(f"{address}/login?token={token}&to=/incidents/{incident}", wait_until="load")
+            await page.goto(f"{address}/login?token={token}&to=/incidents/{incident}")
+            await page.get_by_role("button", name="Sign in").click()
+            await page.wait_for_load_state("load")
             window = await page.evaluate("(({from, to}) => [from, to])(document.querySelector('#incident').dataset)")
             start, end = map(datetime.fromisoformat, window)
             await fill(database, int(CHANGES / 0.3), start=start, end=end - timedelta(seconds=1))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, Field
 from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.responses import RedirectResponse, Response
 
@@ -18,7 +19,7 @@ from app.store.tokens import Bearer, Purpose
 from app.web import guard, headers, onward, templates
 from app.web.deps import Deps, deps_of
 from app.web.problems import Problem
-from app.web.requests import read_body
+from app.web.requests import read_body, read_form
 
 ROLES = tuple(Role)
 router = APIRouter(include_in_schema=False)
@@ -162,27 +163,43 @@ def policy_of(dependencies: list[Callable[..., object]]) -> Policy | None:
     return next((found for found in dependencies if isinstance(found, Policy)), None)
 
 
+class LoginAsked(BaseModel):
+    """What a login link says: its token, and the page to go on to."""
+
+    token: Annotated[str, Field(max_length=200)] = ""
+    to: Annotated[str, Field(max_length=2000)] = ""
+
+
 @router.get("/login")
-async def login(
-    request: Request,
-    token: Annotated[str | None, Query(max_length=200)] = None,
-    to: Annotated[str | None, Query(max_length=2000)] = None,
-) -> Response:
-    """Uses up a one-time link and starts a session; without a token, says where links come from.
+async def show_login(request: Request, asked: Annotated[LoginAsked, Query()]) -> Response:
+    """The form that signs in: by the link that led here, without one by a pasted token, with where links come from.
+
+    Looking at a link uses up nothing: chats and mail programs look at every link that people send each other.
+    """
+    return sign_in(request, by_link=bool(asked.token))
+
+
+@router.post("/login")
+async def login(request: Request, asked: Annotated[LoginAsked, Query()]) -> Response:
+    """Uses up the token that was pasted, or the one of the address, and starts a session.
 
     A link that does not say where to leads back to the page that asked for signing in.
     """
+    (pasted,) = await read_form(request, "token", optional="token")
     deps = deps_of(request)
-    provider = deps.oidc.name if deps.oidc else ""
-    if token is None:
-        return templates.page("login.html", detail="", provider=provider)
     async with deps.write.begin() as conn:
-        bearer = await tokens.use_login(conn, token, now=deps.clock())
+        bearer = await tokens.use_login(conn, pasted.strip() or asked.token, now=deps.clock())
         session = None if bearer is None else await begin_session(conn, request, bearer)
     if session is None:
-        said = "This link was used before, or it is older than 15 minutes."
-        return templates.page("login.html", 401, detail=said, provider=provider)
-    return signed_in(request, session, to)
+        return sign_in(request, 401, detail="This link was used before, or it is older than 15 minutes.")
+    return signed_in(request, session, asked.to)
+
+
+def sign_in(request: Request, status: int = 200, *, detail: str = "", by_link: bool = False) -> Response:
+    """The page that signs in, with what came of it so far. ``by_link``: it is at the address of a login link."""
+    oidc = deps_of(request).oidc
+    provider = oidc.name if oidc else ""
+    return templates.page("login.html", status, detail=detail, provider=provider, by_link=by_link)
 
 
 async def begin_session(conn: AsyncConnection, request: Request, bearer: Bearer) -> str:
@@ -197,11 +214,11 @@ async def begin_session(conn: AsyncConnection, request: Request, bearer: Bearer)
     )
 
 
-def signed_in(request: Request, session: str, to: str | None = None) -> Response:
+def signed_in(request: Request, session: str, to: str = "") -> Response:
     """Gives the browser its session, and leads it on: where it is told, else to the page that was last refused."""
     url = deps_of(request).public_url
     request.scope.setdefault("state", {})[guard.BEGUN] = tokens.digest(session)
-    response = RedirectResponse(onward.recall(request) if to is None else onward.local(to), 303)
+    response = RedirectResponse(onward.local(to) if to else onward.recall(request), 303)
     if onward.COOKIE in request.cookies:
         onward.forget(response, url)
     response.set_cookie(

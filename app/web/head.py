@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-LOGIN = "/login"
 HEADED = "foreshock.head"
 """In the scope of what was a HEAD: for an answer that would never end."""
 
@@ -23,7 +22,4 @@ class Head:
         async def send_no_body(message: Message) -> None:
             await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
 
-        as_get = {**scope, "method": "GET", HEADED: True}
-        if scope["path"] == LOGIN:
-            as_get["query_string"] = b""  # a chat that looks at a link must not use it up
-        await self._app(as_get, receive, send_no_body)
+        await self._app({**scope, "method": "GET", HEADED: True}, receive, send_no_body)

@@ -14,8 +14,8 @@ from starlette.responses import RedirectResponse, Response
 
 from app.core.oidc import SignInError, proofs
 from app.store.tokens import Bearer
-from app.web import headers, templates
-from app.web.auth import begin_session, signed_in
+from app.web import headers
+from app.web.auth import begin_session, sign_in, signed_in
 from app.web.deps import Deps, SignsIn, deps_of
 from app.web.problems import Problem
 from app.web.proxied import nobody
@@ -43,7 +43,7 @@ async def begin(request: Request) -> Response:
     try:
         to = await provider.begin(secret)
     except SignInError as error:
-        return _refused(provider, error)
+        return _refused(request, error)
     response = RedirectResponse(to, 303)
     _keep(response, deps, kept)
     return response
@@ -60,7 +60,7 @@ async def finish(request: Request) -> Response:
     try:
         bearer = await _bearer(request, provider, (ended or kept or [""])[0])
     except SignInError as error:
-        response = _refused(provider, error)
+        response = _refused(request, error)
     else:
         async with deps.write.begin() as conn:
             session = await begin_session(conn, request, bearer)
@@ -102,7 +102,5 @@ def _provider(deps: Deps) -> SignsIn:
     return deps.oidc
 
 
-def _refused(provider: SignsIn, error: SignInError) -> Response:
-    return templates.page(
-        "login.html", error.status, detail=f"{str(error)[:1].upper()}{str(error)[1:]}.", provider=provider.name
-    )
+def _refused(request: Request, error: SignInError) -> Response:
+    return sign_in(request, error.status, detail=f"{str(error)[:1].upper()}{str(error)[1:]}.")

@@ -15,9 +15,9 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from app.web import headers, problems
-from app.web.head import LOGIN
 
 COOKIE = "foreshock_onward"
+LOGIN = "/login"
 LOGOUT = "/logout"
 """It is no page: whoever came back to it would have signed in for nothing."""
 KEPT = timedelta(hours=1)

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from typing import Any, TypeVar
+from urllib.parse import parse_qs
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
@@ -53,6 +54,20 @@ async def read_all(request: Request, *, most: int) -> bytes:
 def _too_large(most: int) -> Problem:
     size = f"{most // MIB} MiB" if most >= MIB else f"{most // KIB} KiB"
     return Problem(413, f"the body is larger than {size}")
+
+
+async def read_form(request: Request, *fields: str, optional: str = "") -> list[str]:
+    """Fields of a form, each told once; "" for the ``optional`` one where it is not. Raises as ``read_body``; Problem
+    400 for what is no form, 422 for a field that is missing or told twice."""
+    body = await read_body(request, most=16 * KIB)
+    try:
+        told = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=10)
+    except ValueError:
+        raise Problem(400, "the body is not a form (application/x-www-form-urlencoded)") from None
+    for field in fields:
+        if len(told.setdefault(field, [""] if field == optional else [])) != 1:
+            raise Problem(422, f"{field} must be told once", field)
+    return [told[field][0] for field in fields]
 
 
 async def read_json(request: Request, model: type[M], *, most: int) -> M:

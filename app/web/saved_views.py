@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated
-from urllib.parse import parse_qs, parse_qsl, urlencode
+from urllib.parse import parse_qsl, urlencode
 
 from fastapi import APIRouter, Depends, Path, Request
 from pydantic import ValidationError
@@ -17,23 +17,10 @@ from app.web.auth import Needs
 from app.web.deps import deps_of
 from app.web.explorer import ExploreAsked
 from app.web.problems import Problem
-from app.web.requests import KIB, read_body
+from app.web.requests import read_form
 
 router = APIRouter(prefix="/views", include_in_schema=False, dependencies=[Depends(Needs(Role.RESPONDER))])
 ViewId = Annotated[int, Path(ge=1, le=2**31 - 1)]
-
-
-async def _form(request: Request, *fields: str) -> list[str]:
-    """Fields of a form. Raises Problem for one that is missing."""
-    body = await read_body(request, most=16 * KIB)
-    try:
-        told = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=10)
-    except ValueError:
-        raise Problem(400, "the body is not a form (application/x-www-form-urlencoded)") from None
-    for field in fields:
-        if len(told.get(field, ())) != 1:
-            raise Problem(422, f"{field} must be told once", field)
-    return [told[field][0] for field in fields]
 
 
 def _name(text: str) -> str:
@@ -67,7 +54,7 @@ def _shown(text: str) -> str:
 @router.post("")
 async def add_view(request: Request) -> Response:
     """Saves the question that a page of the explorer shows, under a name."""
-    name, query = await _form(request, "name", "query")
+    name, query = await read_form(request, "name", "query")
     deps = deps_of(request)
     kept = _query(query)
     try:
@@ -81,7 +68,7 @@ async def add_view(request: Request) -> Response:
 @router.post("/{view_id}/rename")
 async def rename_view(request: Request, view_id: ViewId) -> Response:
     """Gives a view another name."""
-    (name,) = await _form(request, "name")
+    (name,) = await read_form(request, "name")
     deps = deps_of(request)
     try:
         async with deps.write.begin() as conn:

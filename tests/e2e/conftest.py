@@ -100,6 +100,13 @@ class Complaints:
             self.found.append(text)
 
 
+async def sign_in(page: Page, link: str) -> None:
+    """Opens a login link, and uses it."""
+    await page.goto(link)
+    await page.get_by_role("button", name="Sign in").click()
+    await page.wait_for_load_state("load")
+
+
 Visit = Callable[..., AbstractAsyncContextManager[Page]]
 
 
@@ -122,7 +129,7 @@ def visit(browser: Browser, program: Program) -> Visit:
         complaints = Complaints(forgiven=forgiven)
         page = await context.new_page()
         complaints.listen(page, at.address)
-        await page.goto(await at.link(path, role), wait_until="load")
+        await sign_in(page, await at.link(path, role))
         try:
             yield page
         finally:

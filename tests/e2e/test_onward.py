@@ -7,7 +7,7 @@ import re
 from playwright.async_api import Browser, async_playwright, expect
 
 from app.core.roles import Role
-from tests.e2e.conftest import Program, tell
+from tests.e2e.conftest import Program, sign_in, tell
 from tests.programs import found
 from tests.serving import CHROMIUM, FLAGS
 from tests.web import world
@@ -22,11 +22,11 @@ async def test_signing_in_leads_back_to_the_page_that_was_asked_for(browser: Bro
     page = await context.new_page()
     await page.goto(f"{program.address}{INCIDENT}")
     await expect(page.get_by_role("heading", name="You are not signed in")).to_be_visible()
-    await page.goto(link)
+    await sign_in(page, link)
     await expect(page.locator("#incident")).to_be_visible()
     assert page.url == f"{program.address}{INCIDENT}"
     assert [one["name"] for one in await context.cookies(f"{program.address}/login")] == ["foreshock_session"]
-    await page.goto((await program.link("/")).removesuffix("&to=/"))
+    await sign_in(page, (await program.link("/")).removesuffix("&to=/"))
     assert page.url == f"{program.address}/", "once"
     await context.close()
 
@@ -37,11 +37,11 @@ async def test_a_page_that_stays_open_is_gone_back_to_when_its_reader_signs_in(
     await tell(program.database, world.batch())
     context = await browser.new_context()
     page = await context.new_page()
-    await page.goto(await program.link(INCIDENT))
+    await sign_in(page, await program.link(INCIDENT))
     await context.clear_cookies()
     await page.locator("a[data-drawer]").first.click()
     await expect(page.get_by_role("heading", name="You are not signed in")).to_be_visible()
-    await page.goto((await program.link("/")).removesuffix("&to=/"))
+    await sign_in(page, (await program.link("/")).removesuffix("&to=/"))
     assert page.url.startswith(f"{program.address}/incidents/{world.incident().id}")
     await context.close()
 
@@ -57,7 +57,7 @@ async def test_a_form_works_over_plain_http_by_a_name(program: Program) -> None:
         )
         page = await browser.new_page()
         link = await program.link(f"/incidents/{world.incident().id}", Role.RESPONDER)
-        await page.goto(link.replace(program.address, named))
+        await sign_in(page, link.replace(program.address, named))
         await page.get_by_role("button", name="Resolve", exact=True).click()
         await expect(page.get_by_role("button", name="Reopen", exact=True)).to_be_visible()
         await page.get_by_role("button", name="Sign out").click()

@@ -169,6 +169,8 @@ def said(sown: Field) -> Iterator[Sent]:
         yield Sent("/api/v1/incidents", body, headers=keyed, expected=(201,))
         form = urlencode({"cluster": CLUSTER, "title": f"By a form: {title}", "once": f"{number:032x}"})
         yield Sent("/incidents", form.encode(), expected=(303,))
+    wrong = urlencode({"token": sown.canary("a login link that is none")})
+    yield Sent("/login", wrong.encode(), "", expected=(401,))
 
 
 def of_slack(sown: Field, secret: str) -> Iterator[Sent]:

@@ -420,6 +420,7 @@ WITHOUT_SCOPE = {
     ("GET", "/healthz"): "open",
     ("GET", "/readyz"): "open",
     ("GET", "/login"): "open",
+    ("POST", "/login"): "open",
     ("GET", "/login/oidc"): "open",
     ("GET", "/login/oidc/back"): "open",
     ("POST", "/logout"): "ends what who asks holds",

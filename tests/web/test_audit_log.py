@@ -190,9 +190,9 @@ async def test_what_changes_nothing_is_not_noted(app: Any, site: Site) -> None:
 
 async def test_a_login_a_refused_one_and_its_end_are_noted(app: Any, site: Site) -> None:
     async with client(app, site, None, "192.0.2.8") as browser:
-        await browser.get("/login", params={"token": await site.token(Purpose.LOGIN)})
+        await browser.post("/login", data={"token": await site.token(Purpose.LOGIN)})
         session = browser.cookies
-        assert (await browser.get("/login", params={"token": "fs_secret-of-nobody"})).status_code == 401
+        assert (await browser.post("/login", data={"token": "fs_secret-of-nobody"})).status_code == 401
         await browser.post("/logout", headers={"Sec-Fetch-Site": "same-origin"})
     assert session is not None
     found = [one for one in await noted(site) if one.address == "192.0.2.8"]

@@ -189,7 +189,7 @@ async def test_a_token_is_good_for_its_own_purpose_only(site: Site, purpose: Pur
 async def test_a_login_link_works_once_and_starts_a_session(site: Site) -> None:
     token = await site.token(Purpose.LOGIN)
     async with site.client(None) as browser:
-        first = await browser.get("/login", params={"token": token, "to": "/incidents/5f0a1c22d3e4?from=x"})
+        first = await browser.post("/login", params={"token": token, "to": "/incidents/5f0a1c22d3e4?from=x"})
         assert first.status_code == 303
         assert first.headers["location"] == "/incidents/5f0a1c22d3e4?from=x"
         cookie = first.headers["set-cookie"].lower()
@@ -201,10 +201,39 @@ async def test_a_login_link_works_once_and_starts_a_session(site: Site) -> None:
         assert (await browser.post("/logout", headers=ours)).status_code == 303
         assert (await browser.get("/api/v1/incidents")).status_code == 401
     async with site.client(None) as another:
-        again = await another.get("/login", params={"token": token})
+        again = await another.post("/login", data={"token": token})
         assert again.status_code == 401
         assert "used before" in again.text
         assert "set-cookie" not in again.headers
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_to_look_at_a_login_link_uses_up_nothing_and_repeats_none_of_it(site: Site, method: str) -> None:
+    """As chats and mail programs look at links that people send each other."""
+    token = await site.token(Purpose.LOGIN)
+    link = f"/login?token={token}&to=/changes"
+    async with site.client(None) as chat:
+        looked = await chat.request(method, link)
+        assert (looked.status_code, looked.headers.get("set-cookie"), token in looked.text) == (200, None, False)
+    async with site.client(None) as browser:
+        entered = await browser.post(link)  # as the form of that page sends it
+        assert (entered.status_code, entered.headers["location"]) == (303, "/changes")
+
+
+async def test_the_token_of_a_link_may_be_pasted(site: Site) -> None:
+    async with site.client(None) as browser:
+        entered = await browser.post("/login", data={"token": f" {await site.token(Purpose.LOGIN)}\n"})
+        assert (entered.status_code, entered.headers["location"]) == (303, "/")
+        assert (await browser.post("/login")).status_code == 401
+        assert (await browser.post("/login", data={"token": ["a", "b"]})).status_code == 422
+        assert (await browser.post("/login", content=b"token=\xff")).status_code == 400
+
+
+async def test_nobody_is_signed_in_by_another_site(site: Site) -> None:
+    token = await site.token(Purpose.LOGIN)
+    async with site.client(None) as browser:
+        answer = await browser.post("/login", data={"token": token}, headers={"Sec-Fetch-Site": "cross-site"})
+        assert (answer.status_code, "set-cookie" in answer.headers) == (403, False)
 
 
 async def test_signing_out_ends_the_session_in_the_database(site: Site) -> None:
@@ -244,9 +273,9 @@ async def test_what_other_programs_keep_in_the_browser_signs_nobody_out(site: Si
 
 async def test_signing_in_again_ends_the_session_before(site: Site) -> None:
     async with site.client(None) as browser:
-        await browser.get("/login", params={"token": await site.token(Purpose.LOGIN)})
+        await browser.post("/login", data={"token": await site.token(Purpose.LOGIN)})
         first = browser.cookies[guard.COOKIE]
-        await browser.get("/login", params={"token": await site.token(Purpose.LOGIN)})
+        await browser.post("/login", data={"token": await site.token(Purpose.LOGIN)})
         assert browser.cookies[guard.COOKIE] != first
         assert (await browser.get("/api/v1/incidents")).status_code == 200
     async with site.client(None) as another:
@@ -269,7 +298,7 @@ async def test_a_cookie_ends_no_token_that_is_no_session(site: Site) -> None:
 async def test_a_login_link_leads_nowhere_else(site: Site, to: str) -> None:
     token = await site.token(Purpose.LOGIN)
     async with site.client(None) as browser:
-        answer = await browser.get("/login", params={"token": token, "to": to})
+        answer = await browser.post("/login", params={"token": token, "to": to})
     assert answer.headers["location"] == "/"
 
 
@@ -277,7 +306,7 @@ async def test_over_tls_the_cookie_is_bound_to_the_host(site: Site) -> None:
     site_over_tls = Site(create_app(deps(site.database, public_url="https://foreshock.test")), site.database)
     token = await site.token(Purpose.LOGIN)
     async with site_over_tls.client(None, host="https://foreshock.test") as browser:
-        answer = await browser.get("/login", params={"token": token})
+        answer = await browser.post("/login", data={"token": token})
         cookie = answer.headers["set-cookie"]
         assert cookie.startswith("__Host-")
         assert "Secure" in cookie

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from app.store.tokens import Purpose
 from app.web import numbered
 from tests.web import world
 from tests.web.conftest import Site
@@ -28,13 +27,6 @@ async def test_head_is_get_without_its_body(site: Site, path: str) -> None:
 async def test_head_needs_a_credential_as_get_does(site: Site, path: str) -> None:
     async with site.client(None) as stranger:
         assert (await stranger.head(path)).status_code == 401
-
-
-async def test_head_does_not_use_up_a_login_link(site: Site) -> None:
-    link = f"/login?token={await site.token(Purpose.LOGIN)}"
-    async with site.client(None) as browser:
-        assert (await browser.head(link)).status_code == 200
-        assert (await browser.get(link)).status_code == 303
 
 
 async def test_only_get_has_a_head(site: Site) -> None:

@@ -29,14 +29,14 @@ async def test_a_link_leads_back_to_the_page_that_was_asked_for(site: Site) -> N
     async with site.client(None) as browser:
         refused = await browser.get(PAGE, headers=BROWSER)
         assert refused.status_code == 401
-        wrong = await browser.get("/login", params={"token": "fs_wrong"})
+        wrong = await browser.post("/login", data={"token": "fs_wrong"})
         assert (wrong.status_code, kept(wrong)) == (401, None)
-        entered = await browser.get("/login", params={"token": token})
+        entered = await browser.post("/login", data={"token": token})
         assert (entered.status_code, entered.headers["location"]) == (303, PAGE)
         used = kept(entered)
         assert used is not None
         assert (used.value, used["max-age"]) == ("", "0"), "once"
-        assert (await browser.get("/login", params={"token": await site.token(Purpose.LOGIN)})).headers[
+        assert (await browser.post("/login", data={"token": await site.token(Purpose.LOGIN)})).headers[
             "location"
         ] == "/"
 
@@ -61,7 +61,7 @@ async def test_a_session_that_ran_out_leads_back_too(site: Site) -> None:
 async def test_a_link_that_says_where_to_leads_there(site: Site) -> None:
     async with site.client(None) as browser:
         await browser.get(PAGE, headers=BROWSER)
-        entered = await browser.get("/login", params={"token": await site.token(Purpose.LOGIN), "to": "/changes"})
+        entered = await browser.post("/login", params={"token": await site.token(Purpose.LOGIN), "to": "/changes"})
     assert entered.headers["location"] == "/changes"
     assert kept(entered) is not None, "and the page is forgotten"
 
@@ -99,5 +99,5 @@ async def test_a_cookie_that_somebody_planted_leads_nowhere_else(site: Site, pla
     token = await site.token(Purpose.LOGIN)
     async with site.client(None) as browser:
         sent = {"cookie": f"{onward.COOKIE}={planted}"}
-        entered = await browser.get("/login", params={"token": token}, headers=sent)
+        entered = await browser.post("/login", data={"token": token}, headers=sent)
     assert (entered.status_code, entered.headers["location"]) == (303, "/")

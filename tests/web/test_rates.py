@@ -123,11 +123,11 @@ async def test_logins_are_tried_so_often_and_a_good_one_costs_nothing(site: Site
     async with asking(site, limits, app=app) as person:
         for _ in range(5):
             link = await site.token(Purpose.LOGIN)
-            assert (await person.get("/login", params={"token": link})).status_code == 303
+            assert (await person.post("/login", data={"token": link})).status_code == 303
             person.cookies.clear()
-        tries = [(await person.get("/login", params={"token": f"fs_{n}"})).status_code for n in range(4)]
+        tries = [(await person.post("/login", data={"token": f"fs_{n}"})).status_code for n in range(4)]
         assert tries == [401, 401, 401, 429]
-        refused = await person.get("/login", params={"token": await site.token(Purpose.LOGIN)})
+        refused = await person.post("/login", data={"token": await site.token(Purpose.LOGIN)})
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "10")
         assert "Too much at once" in refused.text
         assert (await person.get("/api/v1/gaps")).status_code == 401, "another door has a bucket of its own"
@@ -203,7 +203,7 @@ async def test_who_signs_in_is_let_in_however_much_was_refused_at_the_address(si
         assert answer.status_code == 429
         for _ in range(2):  # the second time as somebody who is signed in already
             link = await site.token(Purpose.LOGIN)
-            assert (await person.get("/login", params={"token": link})).status_code == 303
+            assert (await person.post("/login", data={"token": link})).status_code == 303
             assert (await person.get("/api/v1/gaps")).status_code == 200
 
 

@@ -78,7 +78,7 @@ async def test_a_session_is_limited_as_its_link_is(limited: Site) -> None:
     async with limited.database.write.begin() as conn:
         link = await tokens.create(conn, Role.RESPONDER, purpose=Purpose.LOGIN, now=NOW, scope=scope)
     async with limited.client(None) as browser:
-        assert (await browser.get("/login", params={"token": link})).status_code == 303
+        assert (await browser.post("/login", data={"token": link})).status_code == 303
         found = (await browser.get("/api/v1/changes")).json()["items"]
         page = (await browser.get("/")).text
         assert (await browser.get("/slack")).status_code == 403
