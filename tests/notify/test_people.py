@@ -51,9 +51,10 @@ class People:
     room: Room
     sender: Sender
 
-    async def passes(self, seconds: int = 8) -> None:
-        for _ in range(seconds):
-            self.room.clock.forward(1)
+    async def passes(self, rounds: int = 8, *, apart: float = 1) -> None:
+        """So many rounds, so many seconds apart."""
+        for _ in range(rounds):
+            self.room.clock.forward(apart)
             await self.sender.find()
             await self.sender.send()
             await self.sender.send_to_targets()

@@ -62,10 +62,10 @@ class Desk:
             if ranking is not None:
                 await incidents.save_ranking(conn, replace(ranking, incident_id=incident.id))
 
-    async def send(self, rounds: int = 1) -> None:
-        """So many rounds, a second apart."""
+    async def send(self, rounds: int = 1, *, apart: float = 1) -> None:
+        """So many rounds, so many seconds apart."""
         for _ in range(rounds):
-            self.clock.forward(1)
+            self.clock.forward(apart)
             await self.sender.find()
             await self.sender.send()
 
@@ -442,7 +442,7 @@ async def test_with_a_fifth_of_each_fault_and_kills_nothing_is_missing_or_shown_
             await until_killed(desk.sender)
     desk.slack.faults.clear()
     monkeypatch.setattr(slack_module.Slack, "post", real)
-    await desk.send(1500)
+    await desk.send(300, apart=5)
     keys = [one["metadata"]["event_payload"]["key"] for one in desk.slack.messages]
     assert len(keys) == len(set(keys)), "nothing is there twice"
     assert {f"{incident.id}/0" for incident in made} <= set(keys), "nothing is missing"
