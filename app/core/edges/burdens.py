@@ -18,10 +18,10 @@ from app.core.objects.dependencies import Named
 _HOW_MUCH = re.compile(
     r"retr(?:y|ies)|attempt|backoff|interval|period|poll|refresh|sync|cron|schedul|every|cache|ttl|max.?age|expir"
     r"|batch|page|limit|chunk|concurren|parallel|worker|thread|pool|connections?\b|rate|qps|rps|burst|prefetch|fetch"
-    r"|timeout|threshold|shards?\b|consumers?\b",
+    r"|timeout|threshold|shards?\b|consumers?\b|(?<![a-z])keep(?!.?alive)|retain|retention",
     re.IGNORECASE,
 )
-"""Names of settings that say how much, how often, or how many at once."""
+"""Names of settings that say how much, how often, how many at once, or for how long it is kept."""
 _PARTS = re.compile(r"[\n,;&{}]")
 """What stands between the settings of one text: of lines, JSON, a query."""
 _WHEN = frozenset({"schedule", "timeZone", "concurrencyPolicy", "suspend", "startingDeadlineSeconds"})

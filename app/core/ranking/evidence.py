@@ -20,6 +20,7 @@ from app.core.phrases import excerpt, many, percent
 from app.core.ranking.candidates import Candidate
 from app.core.ranking.case import CAP, Case, Facts, Rule, say, seconds
 from app.core.ranking.chains import chain
+from app.core.ranking.consequences import SHORT
 from app.core.ranking.explain import BY_CALLING, CLOCK_SKEW, Match, before, is_about_place, without
 from app.core.ranking.latent import began
 from app.core.ranking.priors import ROOM, by_itself, novelty, plane, risk
@@ -304,7 +305,7 @@ def _is_for_others(candidate: Candidate, match: Match) -> bool:
 
 def _fills(signal: Signal) -> bool:
     """Whether something ran out that is taken bit by bit."""
-    return signal.cause is EXHAUSTED or signal.facts.get("reason") == "OOMKilled"
+    return signal.cause is EXHAUSTED or signal.facts.get("reason") in {"OOMKilled", *SHORT}
 
 
 def unexplained(case: Case, facts: Facts) -> Evidence | None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from app.core.alerted import text_of, told_in
+from app.core.edges.front_doors import PROXIES
 from app.core.edges.operators import run_by
 from app.core.edges.topology import Topology
 from app.core.entities import Entity, workload
@@ -66,7 +68,8 @@ def surroundings(incident: Incident, top: Topology, *, new: Newborn) -> Near:
     words = frozenset(re.findall(r"[a-z]{4,}", " ".join(_said(alert) for alert in incident.alerts).lower()))
     said = " ".join(f"{alert.message} {text_of(alert.labels)}" for alert in incident.alerts)
     told = {namespace for alert in incident.alerts if (namespace := told_in(alert.labels))}
-    upstream = dict.fromkeys(_operating(incident, said, top), 1) | closure(named, top.rests_on, depth=DEPTH)
+    beside = dict.fromkeys(_operating(incident, said, top) | _letting_in(named, top), 1)
+    upstream = beside | closure(named, top.rests_on, depth=DEPTH)
     return Near(words, upstream, new, said, incident.started_at, tuple(sorted(told)))
 
 
@@ -76,6 +79,14 @@ def _operating(incident: Incident, said: str, top: Topology) -> set[Named]:
     told = " ".join((said, *(alert.reason for alert in incident.alerts)))
     kinds = [(group, kind) for group, kind in top.customs if _OF_WORDS.match(kind) and kind in told]
     return {key for group, kind in kinds for key in run_by(Resource(incident.cluster, group, kind, None, ""), top)}
+
+
+def _letting_in(named: Iterable[Named], top: Topology) -> set[Named]:
+    """Who serves the doors of the cluster, where one of these stands behind one: nobody outside reaches it but so."""
+    behind = {service for services in top.doors.values() for service in services}
+    if not any(front in behind for key in named for front in top.fronts.get(key, ())):
+        return set()
+    return {key for key in top.labels if PROXIES.search(key[1])}
 
 
 def _said(alert: Symptom) -> str:

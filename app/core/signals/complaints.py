@@ -25,7 +25,7 @@ from app.core.edges.causes import (
 )
 from app.core.edges.leads import NETWORK_FAILS
 from app.core.edges.mechanism import refused_by, refuser
-from app.core.entities import Entity, altered, of_resource, pods_in
+from app.core.entities import NODES, Entity, altered, of_resource, pods_in
 from app.core.model import SLOT_SECONDS, ObjectState, Outcome, Rollout, Symptom, SymptomSource
 from app.core.objects.pod_states import DIED, EVICTED, PREEMPTED, TAKEN
 from app.core.objects.revisions import pod_of
@@ -37,7 +37,7 @@ from app.core.signals.failed_calls import failed_calls
 from app.core.signals.last_words import NO_NODES, last_words, with_last_words
 from app.core.signals.newborn import Newborn, is_newborn
 from app.core.signals.signal import Signal, SignalKind
-from app.core.signals.usage import tolls, took_most, without_use
+from app.core.signals.usage import others_took, tolls, took_most, without_use
 
 WEIGHTS = {
     "CrashLoopBackOff": 0.9,
@@ -78,6 +78,8 @@ Reasons that are not listed count OTHER."""
 OTHER = 0.4
 NOT_SO = 0.7
 """A condition that should be true and is not, whatever its reason: those of custom resources are their operators'."""
+OF_NODES = 0.8
+"""How much evictions are about what runs on nodes beside, where those that were put out took next to nothing."""
 STARTING = timedelta(seconds=5)
 SPAM = 25
 """From so many Events of one object on, one in five minutes is told: maxBurst of client-go's spam filter for Events."""
@@ -282,6 +284,8 @@ def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
         about |= dict.fromkeys((("device", label) for label in domain.split(".")[:-1]), 0.95)
     about |= dict.fromkeys(failed_calls(members[0].message), 0.95)
     about |= _node_agents(reason, members[0].message, cause)
+    if others_took(members):
+        about[NODES] = OF_NODES
     where = _where(homes)
     texts = sorted({s.message for s in members if s.message})
     return Signal(

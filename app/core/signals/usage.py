@@ -15,6 +15,9 @@ from app.core.model import Symptom
 from app.core.objects.normalise import amount_of
 
 _USED = re.compile(r"Container \S+ was using (\w+), (?:request is|which exceeds its request of) (\w+)[,.]")
+_THRESHOLD = re.compile(r"Threshold quantity: (\w+), available: \w+")
+_A_LITTLE = 0.1
+"""What evicted pods used together of a node's threshold, at most, for others to have taken what it ran out of."""
 _OF_EACH = re.compile(r"(?:Threshold quantity: \S+, available: \S+ )?Container \S+ was using .*")
 
 
@@ -30,6 +33,13 @@ def took_most(symptoms: Sequence[Symptom], took: Mapping[Entity, float]) -> dict
     most, toll = max(took.items(), key=lambda item: item[1])
     used = any(_used(symptom.message) for symptom in symptoms if symptom.reason == "Evicted")
     return {"took_most": "/".join(most[1:])} if used and most[0] == "workload" and toll > sum(took.values()) / 2 else {}
+
+
+def others_took(symptoms: Sequence[Symptom]) -> bool:
+    """Whether evicted pods used next to nothing of what their nodes ran out of: who took it was not put out."""
+    evicted = [symptom.message for symptom in symptoms if symptom.reason == "Evicted"]
+    thresholds = [amount_of(found[1]) or 0 for message in evicted if (found := _THRESHOLD.search(message))]
+    return bool(thresholds) and sum(map(_used, evicted)) < _A_LITTLE * float(min(thresholds))
 
 
 def without_use(message: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from app.core.entities import NODES
 from app.core.model import Resource, Symptom
 from app.core.signals.complaints import symptom_signals
 from app.core.signals.signal import Signal
@@ -29,6 +30,20 @@ def evicted(app: Resource, message: str = LOW, *, times: int = 1) -> Symptom:
 def of_all(symptoms: Sequence[Symptom]) -> Signal:
     [signal] = symptom_signals(symptoms, start=after(-120), end=after(30))
     return signal
+
+
+@pytest.mark.parametrize(
+    ("words", "used", "is_of_others"),
+    [
+        (NEW, ("2Mi", "512Ki", "80Mi", "4Mi"), True),
+        (NEW, ("2Mi", "512Ki", "9Gi", "4Mi"), False),
+        (OLD, ("2Mi", "512Ki", "80Mi", "4Mi"), False),
+    ],
+)
+def test_what_evicted_pods_did_not_take_is_of_the_nodes(words: str, used: tuple[str, ...], is_of_others: bool) -> None:
+    """Without a threshold nobody knows what is next to nothing."""
+    told = [evicted(app, words.format("c", amount)) for app, amount in zip(APPS, used, strict=True)]
+    assert (NODES in of_all(told).about) is is_of_others
 
 
 @pytest.mark.parametrize("words", [NEW, OLD])
