@@ -37,11 +37,12 @@ async def add_view(conn: AsyncConnection, name: str, query: str, *, now: datetim
 
 async def rename_view(conn: AsyncConnection, view_id: int, name: str, *, now: datetime) -> bool:
     """Whether there is such a view, which has this name now. Raises TakenError."""
-    if taken := _called([view for view in await _others(conn) if view.id != view_id], name):
-        raise TakenError(f"there is a view of the name {taken.name!r}: choose another")
-    statement = update(views).where(views.c.id == view_id).values(name=name).returning(views.c.id)
-    if (await conn.execute(statement)).scalar() is None:
+    there = await _others(conn)
+    if view_id not in {view.id for view in there}:
         return False
+    if taken := _called([view for view in there if view.id != view_id], name):
+        raise TakenError(f"there is a view of the name {taken.name!r}: choose another")
+    await conn.execute(update(views).where(views.c.id == view_id).values(name=name))
     await audit.note(conn, Action.VIEW_RENAMED, f"{view_id}: {name}", now=now)
     return True
 

@@ -185,7 +185,7 @@ async def login(request: Request, asked: Annotated[LoginAsked, Query()]) -> Resp
 
     A link that does not say where to leads back to the page that asked for signing in.
     """
-    (pasted,) = await read_form(request, "token", optional="token")
+    pasted = (await read_form(request)).get("token", "")
     deps = deps_of(request)
     async with deps.write.begin() as conn:
         bearer = await tokens.use_login(conn, pasted.strip() or asked.token, now=deps.clock())

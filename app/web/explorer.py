@@ -110,12 +110,26 @@ class ExplorePage:
         return self.of is not None and (self.recorded_to is None or self.recorded_to < self.axis.from_at)
 
 
+@dataclass(frozen=True, slots=True)
+class Unnamed:
+    """A name that a view is not given, as it was typed, and why; ``view_id`` None: a new view's."""
+
+    name: str
+    refused: Problem
+    view_id: int | None = None
+
+
 @router.get("/explore")
 async def explore(request: Request) -> Response:
     """A graph of what is asked, with the changes that may matter, and the form that asks: who mistypes one field keeps
     them all."""
+    return await explored(request, dict(request.query_params))
+
+
+async def explored(request: Request, told: dict[str, str], *, unnamed: Unnamed | None = None) -> Response:
+    """The explorer's answer to ``told``, the fields of its address. Raises Problem."""
     now = deps_of(request).clock()
-    asked, axis, refused = _read(dict(request.query_params), now)
+    asked, axis, refused = _read(told, now)
     query: Asked | None = None
     answer: curves.Answered | None = None
     async with reading(request) as conn:
@@ -148,7 +162,7 @@ async def explore(request: Request) -> Response:
         shown = plot("answer", title, _unit(query), graph=answer.graph, axis=axis, asked=query.measure)
         drawn = draw(shown, height=LARGE)
     page = ExplorePage(
-        asked=named(request),
+        asked=named(told),
         cluster=cluster,
         axis=axis,
         ticks=ticks(axis),
@@ -165,8 +179,10 @@ async def explore(request: Request) -> Response:
     )
     role: Role = request.state.role
     around_it = {"ranges": windows.RANGES, "measures": tuple(Measure), "now": now}
-    views = {"views": (*SHIPPED, *saved), "may_save": role is not Role.VIEWER and scope_of(request) is None}
-    status = 200 if refused is None else refused.status
+    may_save = role is not Role.VIEWER and scope_of(request) is None
+    views = {"views": (*SHIPPED, *saved), "may_save": may_save, "unnamed": unnamed}
+    wrong = unnamed.refused if unnamed else refused
+    status = wrong.status if wrong else 200
     return templates.page("explore.html", status, page=page, form=asked, refused=refused, **around_it, **views)
 
 
@@ -210,12 +226,12 @@ async def _ask(request: Request, cluster: str, query: Asked, *, axis: Axis) -> c
         return curves.Answered(await curves.ask(conn, cluster, query, axis=axis), query.by, ())
 
 
-def named(request: Request) -> dict[str, Any]:
-    """What the address asks, as it was written; None is what it leaves out."""
+def named(told: dict[str, str]) -> dict[str, Any]:
+    """What an address asks, as it was written; None is what it leaves out."""
     fields = (one.alias or name for name, one in ExploreAsked.model_fields.items())
-    told: dict[str, Any] = dict.fromkeys(fields) | dict(request.query_params)
-    told.pop("format")
-    return told
+    found: dict[str, Any] = dict.fromkeys(fields) | told
+    found.pop("format")
+    return found
 
 
 Asked = SeriesQuery | CallsQuery | PromQuery

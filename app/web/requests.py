@@ -56,18 +56,18 @@ def _too_large(most: int) -> Problem:
     return Problem(413, f"the body is larger than {size}")
 
 
-async def read_form(request: Request, *fields: str, optional: str = "") -> list[str]:
-    """Fields of a form, each told once; "" for the ``optional`` one where it is not. Raises as ``read_body``; Problem
-    400 for what is no form, 422 for a field that is missing or told twice."""
+async def read_form(request: Request, *needed: str) -> dict[str, str]:
+    """The fields of a form. Raises as ``read_body``; Problem 400 for what is no form, 422 for a field that is told
+    twice, or needed and missing."""
     body = await read_body(request, most=16 * KIB)
     try:
         told = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=10)
     except ValueError:
         raise Problem(400, "the body is not a form (application/x-www-form-urlencoded)") from None
-    for field in fields:
-        if len(told.setdefault(field, [""] if field == optional else [])) != 1:
+    for field in (*needed, *told):
+        if len(told.get(field, ())) != 1:
             raise Problem(422, f"{field} must be told once", field)
-    return [told[field][0] for field in fields]
+    return {field: values[0] for field, values in told.items()}
 
 
 async def read_json(request: Request, model: type[M], *, most: int) -> M:

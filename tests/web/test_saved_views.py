@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from urllib.parse import parse_qsl
 
 import httpx2
@@ -84,6 +85,39 @@ async def test_two_views_have_two_names(site: Site) -> None:
     assert [(answer.status_code, "of the name" in answer.text) for answer in (again, other)] == [(409, True)] * 2
     assert (await post(site, f"/views/{number}/rename", name="Two")).status_code == 303, "its own name in another case"
     assert (await saved(site)).keys() == {"one", "Two"}
+    for one, _ in (await saved(site)).values():
+        await post(site, f"/views/{one}/delete")
+
+
+async def test_a_name_that_is_refused_stays_typed_above_its_question(site: Site) -> None:
+    asked = "of=calls&by=user&cluster=shop&minus=6h"
+    for name in ("one", "two"):
+        await post(site, "/views", name=name, query=asked)
+    number = (await saved(site))["two"][0]
+    rename = f"/views/{number}/rename"
+    for path, typed, status in (("/views", '"b" ONE', 303), ("/views", "ONE ", 409), (rename, "One", 409)):
+        answer = await post(site, path, name=typed, query=asked)
+        assert answer.status_code == status
+        if status == 303:
+            continue
+        form = re.search(f'<form action="{path}".*?</form>', answer.text, re.DOTALL)
+        assert form is not None, "the same page"
+        assert f'name="name" value="{typed}"' in form[0]
+        assert 'aria-describedby="unnamed" autofocus' in form[0]
+        assert '<p id="unnamed" class="notice-alert" role="alert">There is a view of the name' in form[0]
+        assert answer.text.count('role="alert"') == 1, "beside the name that was sent"
+        assert "<details open>" in answer.text
+        assert '<input name="by" value="user"' in answer.text, "what was asked is asked still"
+    for one, _ in (await saved(site)).values():
+        renamed = await post(site, f"/views/{one}/rename", name=f"view {one}", query=asked)
+        deleted = await post(site, f"/views/{one}/delete", query=asked)
+        onward = "/explore?cluster=shop&minus=6h&of=calls&by=user"
+        assert [renamed.headers["location"], deleted.headers["location"]] == [onward] * 2
+
+
+async def test_a_view_that_is_gone_is_not_renamed_to_a_name_that_is_taken(site: Site) -> None:
+    await post(site, "/views", name="one", query="of=calls")
+    assert (await post(site, "/views/999999/rename", name="one")).status_code == 404
     for one, _ in (await saved(site)).values():
         await post(site, f"/views/{one}/delete")
 

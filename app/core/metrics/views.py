@@ -32,11 +32,15 @@ SHIPPED = (
 )
 
 
+class MisnamedError(ValueError):
+    """A view cannot be called so. The message says why."""
+
+
 def named(text: str) -> str:
-    """A view's name as it is kept: one line. Raises ValueError, in words."""
+    """A view's name as it is kept: one line. Raises MisnamedError."""
     name = " ".join(text.split())
     if not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
-        raise ValueError(f"a view's name has 1 to {LONGEST_NAME} printable characters")
+        raise MisnamedError(f"a view's name has 1 to {LONGEST_NAME} printable characters")
     if name.casefold() in {view.name.casefold() for view in SHIPPED}:
-        raise ValueError(f"{name!r} is the name of a view that comes along: choose another")
+        raise MisnamedError(f"{name!r} is the name of a view that comes along: choose another")
     return name
