@@ -49,6 +49,23 @@ document.addEventListener("submit", (event) => {
 });
 addEventListener("pageshow", () => $$("form[data-sent]").forEach((form) => delete form.dataset.sent));
 
+/* Further rows stand in the place of their link: who had the focus there goes on at the first of them. */
+let further = null;
+
+document.addEventListener("htmx:before:swap", (event) => {
+  const link = event.detail.ctx.sourceElement;
+  const row = link === document.activeElement && link.closest("tr.more");
+  further = row ? { table: row.closest("table"), place: row.rowIndex } : null;
+});
+
+document.addEventListener("htmx:after:swap", () => {
+  const row = further?.table.rows[further.place];
+  further = null;
+  if (!row) return;
+  row.tabIndex = -1; // where nothing older matches it has no link
+  ($("a", row) ?? row).focus();
+});
+
 /* An open page asks for news by itself (#news). What the reader has before them stays: see `keeping`. */
 let currentAt = new Date();
 

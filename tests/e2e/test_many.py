@@ -41,6 +41,21 @@ async def test_more_brings_the_next_hundred_once(visit: Visit) -> None:
         assert len(set(changes)) == 300
 
 
+@pytest.mark.parametrize("path", ["/changes?derived=shown", f"{INCIDENT}?rows=all"])
+async def test_who_asks_for_more_goes_on_at_the_first_further_row(visit: Visit, path: str) -> None:
+    async with visit(path) as page:
+        shown = await page.locator("tr.row").count()
+        await page.locator("tr.more a").focus()
+        await page.keyboard.press("Enter")
+        first = page.locator("tr.row").nth(shown).locator("a")
+        await expect(first).to_be_focused()
+        await page.keyboard.press("Tab")
+        await expect(page.locator("tr.row").nth(shown + 1).locator("a")).to_be_focused()
+        await page.locator("tr.more a").dispatch_event("click")  # by who has the focus elsewhere
+        await expect(page.locator("tr.row")).to_have_count(shown + 200)
+        await expect(page.locator("tr.row").nth(shown + 1).locator("a")).to_be_focused()
+
+
 async def test_the_brush_follows_the_hand(visit: Visit) -> None:
     async with visit(INCIDENT) as page:
         over = await page.locator("#chart .over").bounding_box()
