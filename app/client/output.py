@@ -57,5 +57,6 @@ def written(answer: Any, output: Output) -> str:
     import yaml  # noqa: PLC0415 - who asks for a table need not wait for it
 
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    dumper.add_multi_representer(dict, dumper.represent_dict)  # an answer's objects are dicts that say what they lack
     text: str = yaml.dump(answer, Dumper=dumper, sort_keys=False, allow_unicode=True, width=10**9)
     return text

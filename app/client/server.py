@@ -45,6 +45,17 @@ class BusyError(RefusedError):
     retry_after: int = 5
 
 
+class _Told(dict[str, Any]):
+    """An object of an answer. Raises RefusedError, in words, where what is read of it is not there."""
+
+    def __init__(self, members: Mapping[str, Any], where: str) -> None:
+        super().__init__(members)
+        self._where = where
+
+    def __missing__(self, key: str) -> Any:
+        raise _of_another(self._where, f"JSON without {key!r}")
+
+
 class Server:
     """The REST interface of one Foreshock.
 
@@ -137,7 +148,8 @@ class Server:
             raise busy
         if answer.kind == PROBLEM:
             raise RefusedError(said, status=answer.status, field=str(problem.get("field", "")))
-        raise self._of_another(f"{answer.status}, {answer.kind or 'without a type'}", answer)
+        what = f"{answer.status}, {answer.kind or 'without a type'}"
+        raise _of_another(name, what, status=answer.status)
 
     def _read(self, answer: Answer) -> str:
         """What is answered as a text: whole, as a manifest is applied as it is read."""
@@ -149,24 +161,27 @@ class Server:
     def _object(self, answer: Answer) -> dict[str, Any]:
         found = self._parsed(answer.body())
         if not found.keys() >= _SAID_BY_ALL:
-            raise self._of_another("JSON, and nothing of how fresh it is", answer)
+            raise _of_another(self._transport.name, "JSON, and nothing of how fresh it is", status=answer.status)
+        items = found.get("items", [])
+        if not isinstance(items, list) or not all(isinstance(one, dict) for one in items):
+            raise _of_another(self._transport.name, "JSON, whose 'items' are no list of objects", status=answer.status)
         return found
-
-    def _of_another(self, what: str, answer: Answer) -> RefusedError:
-        return RefusedError(
-            f"what is at {self._transport.name} is no Foreshock, or something before it answers in its place:"
-            f" {what}. Is {URL} right?",
-            status=answer.status,
-        )
 
     def _parsed(self, text: bytes) -> dict[str, Any]:
         try:
-            found = json.loads(text)
+            found = json.loads(text, object_hook=lambda members: _Told(members, self._transport.name))
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
             raise UnreachableError(f"what {self._transport.name} answers is no JSON object: was it cut off?")
         return found
+
+
+def _of_another(name: str, what: str, *, status: int = 0) -> RefusedError:
+    return RefusedError(
+        f"what is at {name} is no Foreshock, or something before it answers in its place: {what}. Is {URL} right?",
+        status=status,
+    )
 
 
 def _problem(answer: Answer) -> dict[str, Any]:

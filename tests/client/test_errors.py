@@ -120,6 +120,10 @@ _ANSWERS = {
     "manifest": ("application/yaml", b"data: {a: caf\xe9}"),
     "array": ("application/json", b"[]"),
     "another": ("application/json", b"{}"),
+    "half": ("application/json", b'{"freshness": [], "gaps": []}'),
+    "odd-items": ("application/json", b'{"items": ["a"], "next": null, "freshness": [], "gaps": []}'),
+    "no-list": ("application/json", b'{"items": 3, "next": null, "freshness": [], "gaps": []}'),
+    "bare": ("application/json", b'{"items": [{"id": "5f0a1c22d3e4"}], "next": null, "freshness": [], "gaps": []}'),
     "lines": ("application/x-ndjson", b'{"after": "1.1"}\n<p>Sign in</p>\n[]\n'),
 }
 
@@ -237,6 +241,26 @@ def test_json_of_another_program_is_told_from_an_answer(site: Asked, asked: tupl
         done = site.run(*asked, FORESHOCK_URL=f"{server.url}/another")
         assert (done.returncode, done.stdout) == (Exit.WRONG_USE, "")
         assert done.stderr.startswith(f"foreshock: what is at {server.url}/another is no Foreshock")
+
+
+@pytest.mark.parametrize(
+    ("how", "asked", "what"),
+    [
+        ("half", ("who-calls", "pods"), "JSON without 'items'"),
+        ("half", ("export", "incidents"), "JSON without 'items'"),
+        ("odd-items", ("export", "changes"), "no list of objects"),
+        ("no-list", ("changes", "-o", "json"), "no list of objects"),
+        ("bare", ("export", "incidents"), "JSON without 'started_at'"),
+    ],
+)
+def test_an_answer_that_lacks_what_is_read_of_it_is_told_in_words(
+    site: Asked, how: str, asked: tuple[str, ...], what: str
+) -> None:
+    with other() as server:
+        done = site.run(*asked, FORESHOCK_URL=f"{server.url}/{how}")
+        assert (done.returncode, done.stdout) == (Exit.WRONG_USE, "")
+        assert done.stderr.startswith(f"foreshock: what is at {server.url}/{how} is no Foreshock"), done.stderr
+        assert what in done.stderr
 
 
 def test_whatever_is_answered_is_told_in_words() -> None:
