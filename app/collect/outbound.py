@@ -263,7 +263,8 @@ class Outbound:
 
 
 async def deliver(url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
-    """Posts ``body`` once, and follows no redirect. ``url`` may be a secret: no error repeats more than its host.
+    """Posts ``body`` once, and follows no redirect. ``url`` may be a secret: neither an error nor what is answered
+    repeats more than its host.
 
     Raises EndpointError for a URL that is not asked, OutboundError where nobody answered.
     """
@@ -278,8 +279,9 @@ async def deliver(url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
     async with _session() as session:
         try:
             async with session.post(to, data=body, headers=headers, allow_redirects=False) as response:
-                said = shortened((await response.content.read(4096)).decode("utf-8", "replace"))
-                return Answer(response.status, response.headers.get("Retry-After", ""), said)
+                said = unsaid((await response.content.read(4096)).decode("utf-8", "replace"), "", url)
+                said = said.replace(to.raw_path_qs, "<redacted:url>") if to.raw_path_qs != "/" else said
+                return Answer(response.status, response.headers.get("Retry-After", ""), shortened(said))
         except TimeoutError:
             raise OutboundError(f"{to.host} did not answer within {WITHIN.total:.0f} s") from None
         except (ClientError, OSError) as error:

@@ -40,7 +40,7 @@ LATER = frozenset({408, 425})
 """Refusals that are none of what was sent."""
 USUAL_WAIT, LONGEST_WAIT = timedelta(seconds=30), timedelta(hours=1)
 WORDS = {
-    400: "the receiver does not take this event: see what it says",
+    400: "the receiver does not take this event",
     401: "the receiver does not take the signature: give it the secret that stands in secret_file",
     403: "the receiver does not let us in: give it the secret that stands in secret_file",
     404: "nothing is there: look at the url of the target",
@@ -181,8 +181,10 @@ def _understand(answer: Answer, now: datetime, words: Mapping[int, str]) -> None
         raise UnansweredError(f"the receiver answered {status}", maybe_there=True)
     if 300 <= status < 400:
         raise RefusedError(str(status), "it answers with a redirect, which is not followed: write the url it leads to")
-    said = f": {answer.said}" if answer.said and status in (400, 422) else ""
-    raise RefusedError(str(status), f"{words.get(status, words[400])}{said}")
+    if status in words and status != 400:
+        raise RefusedError(str(status), words[status])
+    why = f": it says “{answer.said}”" if answer.said else ", and does not say why: its log may"
+    raise RefusedError(str(status), f"{words[400]}{why}")
 
 
 def _wait(told: str, now: datetime) -> timedelta:

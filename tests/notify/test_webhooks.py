@@ -66,8 +66,9 @@ class Receiver:
         if fault == "reset before":
             assert request.transport
             request.transport.abort()
-        if fault in ("500", "429", "503", "404", "410", "422"):
-            return web.Response(status=int(fault), headers={"Retry-After": "7"} if fault[0] in "45" else {}, text="no")
+        if fault[:3].isdecimal():  # and what is said
+            waits = {"Retry-After": "7"} if fault[0] in "45" else {}
+            return web.Response(status=int(fault[:3]), headers=waits, text=fault[4:] or "no")
         if not self._is_good(body.decode(), request.headers):
             return web.Response(status=401, text="signature")
         if request.headers["webhook-id"] not in self.ids:
@@ -263,7 +264,16 @@ async def test_who_answers_late_delays_nobody_else(told: Told) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "words"), [("404", "look at the url of the target (404)"), ("422", "does not take this event"), ("", "")]
+    ("fault", "words"),
+    [
+        ("404", "look at the url of the target (404)"),
+        ("422", "the receiver does not take this event: it says “no” (422)"),
+        ("400 type: unknown", "does not take this event: it says “type: unknown” (400)"),
+        ("400  ", "the receiver does not take this event, and does not say why: its log may (400)"),
+        ("409 a later one is here", "does not take this event: it says “a later one is here” (409)"),
+        ("418 POST /hook is brewed", "it says “POST <redacted:url> is brewed” (418)"),
+        ("", ""),
+    ],
 )
 async def test_a_refusal_is_given_up_with_what_to_do(told: Told, fault: str, words: str) -> None:
     told.receiver.faults.extend([fault] if fault else [])
