@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.core.findings import Opinion, Verdict
 from app.core.phrases import no_ranking
-from app.notify.message import IT, MORE, NOT_IT, more, others, reply
+from app.notify.message import IT, MORE, NOT_IT, more, others, part_of, reply
 from app.notify.slack import BusyError, Message, RefusedError, Slack, UnansweredError
 from app.store import incidents, undoing, verdicts
 
@@ -113,9 +113,13 @@ class Clicks:
         verdict = Verdict(click.change_id, click.opinion, f"{click.name} in Slack", self.clock())
         try:
             async with self.engine.begin() as conn:
+                await verdicts.check_whole(conn, click.incident_id)
                 await verdicts.say(conn, click.incident_id, verdict)
         except LookupError:
             await self._whisper(click, reply(GONE))
+        except verdicts.MergedError as error:
+            elsewhere = part_of(error.into, url=self.url)
+            await self._whisper(click, reply(f"{elsewhere} Say it of that one: nothing was kept of this."))
 
     async def _show_more(self, click: Click) -> None:
         async with self.engine.connect() as conn:
@@ -124,6 +128,8 @@ class Clicks:
             known = await undoing.read_known_of(conn, others(ranking) if ranking else ())
         if found is None:
             said = reply(GONE)
+        elif found[0].merged_into:
+            said = reply(part_of(found[0].merged_into, url=self.url))
         elif ranking is None:
             said = reply(f"There is nothing to show: {no_ranking(found[0].ranked_at)}.")
         else:

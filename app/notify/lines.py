@@ -24,7 +24,7 @@ def incident_line(incident: Incident, first: FirstSuspect | None, *, url: str, n
     name = link(f"{url}/incidents/{incident.id}", incident.title)
     lasted = duration(((incident.resolved_at or now) - incident.started_at).total_seconds())
     since = f"*{incident.status}*, since {moment(incident.started_at)}, for {lasted}"
-    leads = part_of(incident, url=url) if incident.merged_into else _likeliest(first, incident.ranked_at)
+    leads = part_of(incident.merged_into, url=url) if incident.merged_into else _likeliest(first, incident.ranked_at)
     return f"{SIGNS[incident.status]} *{name}*\ncluster *{escape(incident.cluster)}*, {since}\n{leads}"
 
 

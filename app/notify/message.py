@@ -86,8 +86,8 @@ def _message(told: Told, commands: int) -> Message:
         context(" · ".join(_facts(told))),
         *alerts_said(incident),
     ]
-    if incident.status == "merged":
-        blocks.append(section(part_of(incident, url=told.url)))
+    if incident.merged_into is not None:
+        blocks.append(section(part_of(incident.merged_into, url=told.url)))
         return Message(escape(sentence(told), 4 * SENTENCE), tuple(blocks))
     if told.ranking is None:
         why = no_ranking(incident.ranked_at)
@@ -102,10 +102,9 @@ def _message(told: Told, commands: int) -> Message:
     return Message(escape(sentence(told), 4 * SENTENCE), tuple(blocks))
 
 
-def part_of(incident: Incident, *, url: str) -> str:
-    """Where to go on from an incident that was merged into another."""
-    onward = f"{url}/incidents/{incident.merged_into}"
-    return f"It is a part of {link(onward, 'another incident')} now, where its alerts are."
+def part_of(into: str, *, url: str) -> str:
+    """Where to go on from an incident that was merged into another, of this id."""
+    return f"It is a part of {link(f'{url}/incidents/{into}', 'another incident')} now, where its alerts are."
 
 
 def sentence(told: Told) -> str:

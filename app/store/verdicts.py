@@ -19,6 +19,25 @@ MOST_JUDGED = 500
 _table = tables.verdicts
 
 
+class MergedError(Exception):
+    """An incident of which nothing is said any more; ``into`` is the id of the one that it is a part of."""
+
+    def __init__(self, into: str) -> None:
+        super().__init__(f"it was merged into incident {into}, of which it is a part now: say it of that one")
+        self.into = into
+
+
+async def check_whole(conn: AsyncConnection, incident_id: str) -> None:
+    """Raises LookupError for an unknown incident, and MergedError for a part of another. What was said of it before, or
+    is said as it becomes that, is said of the other."""
+    i = tables.incidents.c
+    found = (await conn.execute(select(i.id, i.merged_into).where(i.id == incident_id))).one_or_none()
+    if found is None:
+        raise LookupError(f"no incident {incident_id}")
+    if found.merged_into is not None:
+        raise MergedError(found.merged_into)
+
+
 async def say(conn: AsyncConnection, incident_id: str, verdict: Verdict) -> None:
     """Keeps a verdict in the place of an earlier one of the same change. Raises LookupError for an unknown incident."""
     known = select(tables.incidents.c.id).where(tables.incidents.c.id == incident_id)

@@ -46,13 +46,19 @@ _UNKNOWN: dict[type[Exception], str] = {UnknownClusterError: "cluster", UnknownN
 class Problem(Exception):  # noqa: N818 - RFC 9457 calls it a problem
     """A request that cannot be answered as asked. ``field`` names the parameter that is to blame.
 
-    ``retry_after`` is in seconds, of a 429 and a 503.
+    ``retry_after`` is in seconds, of a 429 and a 503. ``onward`` is the address of a page where it can be done.
     """
 
     status: int
     detail: str
     field: str | None = None
     retry_after: int = 5
+    onward: str = ""
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether the same may be answered later."""
+        return self.status in (429, 503)
 
 
 def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -116,8 +122,8 @@ def answer(problem: Problem, scope: Scope) -> Response:
             problem.status,
             heading=HEADINGS.get(problem.status, title),
             title=title,
-            status=problem.status,
-            detail=problem.detail,
+            problem=problem,
+            is_sent=scope["method"] not in ("GET", "HEAD"),
             request_id=numbered.id_of(scope),
         )
     else:
@@ -126,7 +132,7 @@ def answer(problem: Problem, scope: Scope) -> Response:
         )
     if problem.status == 401:
         response.headers["www-authenticate"] = "Bearer"
-    if problem.status in (429, 503):
+    if problem.is_passing:
         response.headers["retry-after"] = str(problem.retry_after)
     return response
 

@@ -32,7 +32,7 @@ LIMIT = 4 * KIB
 rest = APIRouter(
     prefix="/api/v1",
     dependencies=[Depends(Needs(Role.RESPONDER, limited=True)), Depends(params.once)],
-    responses=described(400, 401, 403, 404, 408, 413, 415, 422, 429, 503),
+    responses=described(400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 503),
 )
 forms = APIRouter(include_in_schema=False, dependencies=[Depends(Needs(Role.RESPONDER, limited=True))])
 pages = APIRouter(include_in_schema=False, dependencies=[Depends(Needs(Role.VIEWER))])
@@ -55,21 +55,31 @@ async def _say(request: Request, incident_id: str, verdict: Verdict) -> None:
     try:
         await check_judging(request, incident_id)
         async with deps_of(request).write.begin() as conn:
+            await verdicts.check_whole(conn, incident_id)
             await verdicts.say(conn, incident_id, verdict)
     except LookupError:
         raise Problem(404, "there is no incident of this id", "incident_id") from None
+    except verdicts.MergedError as error:
+        raise _elsewhere(error) from None
 
 
 async def _take_back(request: Request, incident_id: str, change_id: str, *, must: bool = True) -> None:
     missing = Problem(404, "nobody said anything of this suspect of this incident", "change_id")
+    deps = deps_of(request)
     try:
         await check_judging(request, incident_id)
+        async with deps.write.begin() as conn:
+            await verdicts.check_whole(conn, incident_id)
+            if not await verdicts.take_back(conn, incident_id, change_id, now=deps.clock()) and must:
+                raise missing
     except LookupError:
         raise missing from None
-    deps = deps_of(request)
-    async with deps.write.begin() as conn:
-        if not await verdicts.take_back(conn, incident_id, change_id, now=deps.clock()) and must:
-            raise missing
+    except verdicts.MergedError as error:
+        raise _elsewhere(error) from None
+
+
+def _elsewhere(error: verdicts.MergedError) -> Problem:
+    return Problem(409, str(error), "incident_id", onward=f"/incidents/{error.into}")
 
 
 @rest.put(

@@ -10,7 +10,7 @@ from playwright.async_api import Page, Route, expect
 from app.core.roles import Role
 from app.store.database import Database
 from app.web import templates
-from app.web.problems import HEADINGS
+from app.web.problems import HEADINGS, Problem
 from tests.e2e.conftest import PHONE, Program, Visit, box, tell
 from tests.web import world
 
@@ -27,8 +27,8 @@ async def _world(program: Program, database: Database) -> None:
 def refusal(status: int) -> str:
     """The page that the server answers with."""
     title = HTTPStatus(status).phrase
-    shown = {"heading": HEADINGS.get(status, title), "title": title, "status": status, "request_id": "0" * 16}
-    return bytes(templates.page("error.html", status, detail=WORDS, **shown).body).decode()
+    shown = {"heading": HEADINGS.get(status, title), "title": title, "is_sent": False, "request_id": "0" * 16}
+    return bytes(templates.page("error.html", status, problem=Problem(status, WORDS), **shown).body).decode()
 
 
 async def answered(page: Page, status: int, body: str) -> None:
@@ -120,3 +120,17 @@ async def test_a_form_that_waits_for_its_answer_says_so(visit: Visit) -> None:
         ours = await page.evaluate(f"{{ const form = document.querySelector('form.standing'); [{submit}, {submit}] }}")
         assert ours == [True, False], "the first is let go, the second is not"
         await expect(page.locator("#refused")).to_contain_text("It is sent already")
+
+
+async def test_what_was_not_answered_at_the_moment_is_asked_again(visit: Visit) -> None:
+    async with visit(INCIDENT, forgiven=OURS) as page:
+
+        async def answer(route: Route) -> None:
+            await route.fulfill(status=503, body=refusal(503), content_type="text/html")
+
+        await page.route(lambda address: address.endswith("?kind=Deployment"), answer, times=1)
+        await page.goto(page.url.replace(INCIDENT, "/changes?kind=Deployment"))
+        await expect(page.locator("h1")).to_have_text("Not at the moment")
+        await page.get_by_role("link", name="Try again").click()
+        await expect(page.locator("h1")).to_have_text("Changes")
+        await expect(page.locator("[name=kind]")).to_have_value("Deployment")

@@ -152,6 +152,21 @@ async def test_of_an_incident_that_is_forgotten_they_are_told_so(site: Site, tol
     await clicks(site, told).take(payload)  # who cannot be told is not a reason to fail
 
 
+async def test_of_an_incident_that_was_merged_they_are_led_to_the_other(site: Site, told: Workspace) -> None:
+    payload = await told.click(told.messages[0], f"it/{INCIDENT}/{FIRST}")
+    part = replace(world.incident(), status="merged", merged_into="1" * 12)
+    for incident, asks in ((part, f"it/{INCIDENT}/{FIRST}"), (part, f"more/{INCIDENT}"), (world.incident(), "")):
+        async with site.database.write.begin() as conn:
+            await incidents.save_incident(conn, incident)
+        payload["actions"][0]["value"] = asks
+        await clicks(site, told).take(payload)
+    assert await said(site) == set()
+    verdict, more = (whisper["text"] for whisper in told.whispers)
+    onward = f"It is a part of <{HOST}/incidents/{'1' * 12}|another incident> now, where its alerts are."
+    assert verdict == f"{onward} Say it of that one: nothing was kept of this."
+    assert more == onward
+
+
 def signed(payload: object, *, secret: str = SECRET, late: float = 0) -> dict[str, Any]:
     """A request as Slack signs it."""
     body = urlencode({"payload": json.dumps(payload)}).encode()

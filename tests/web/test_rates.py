@@ -91,6 +91,11 @@ async def test_a_credential_that_asks_too_much_waits_and_another_does_not(site: 
         assert refused.headers.items() >= headers.of("/api/v1/gaps", HOST).items()
         assert (await loud.get("/static/icon.svg")).status_code == 200
         assert "Too much at once" in (await loud.get("/changes")).text
+        asked = (await loud.get("/changes?kind=Node")).text
+        assert '<a class="button primary" href="">Try again</a> <span class="muted">in 4 s, or later</span>' in asked
+        sent = (await loud.post("/views", data={"name": "x", "query": "of=calls"})).text
+        assert "Try again" not in sent
+        assert "Load this page again in 4 s, or later: that sends it once more." in sent
         assert (await quiet.get("/api/v1/gaps")).status_code == 200
         clock.now += 4
         assert (await loud.get("/api/v1/gaps")).status_code == 200

@@ -143,6 +143,36 @@ async def test_what_was_said_of_a_part_is_said_of_the_incident_that_it_became(si
         assert (await client.delete(address(SECOND))).status_code == 200
 
 
+async def test_of_what_was_merged_nothing_is_said_but_where_to_say_it(site: Site) -> None:
+    part = replace(world.incident(), id="0000000000cf", status="merged", merged_into=INCIDENT)
+    async with site.database.write.begin() as conn:
+        await incidents.save_incident(conn, part)
+        await incidents.save_ranking(conn, replace(world.ranking(), incident_id=part.id))
+        await verdicts.say(conn, part.id, Verdict(SECOND, Opinion.IT, "alice", world.END))
+    path = f"/incidents/{part.id}"
+    seen = await page(site, path, role="responder")
+    assert "This was it, says alice" in seen, "what was said is shown"
+    assert f'part of <a href="/incidents/{INCIDENT}">incident {INCIDENT}</a> now: say there what it was' in seen
+    assert f"{path}/verdicts" in (await page(site, f"/incidents/{INCIDENT}", role="responder")).replace(
+        INCIDENT, part.id
+    )
+    assert '<button class="button small" type="submit" name="opinion"' not in seen
+    assert "say there what it was" not in await page(site, path)
+    async with site.client("responder") as client:
+        told = [
+            await client.put(address(FIRST, part.id), json={"opinion": "it"}),
+            await client.delete(address(SECOND, part.id)),
+            await client.post(f"{path}/verdicts", data={"change": FIRST, "opinion": "it"}),
+            await client.post(f"{path}/verdicts", data={"change": SECOND, "opinion": ""}),
+        ]
+        assert {answer.status_code for answer in told} == {409}
+        assert all(f"merged into incident {INCIDENT}" in answer.text for answer in told)
+        assert f'<a class="button primary" href="/incidents/{INCIDENT}">Go on there</a>' in told[-1].text
+        kept = (await client.get(f"/api/v1/incidents/{INCIDENT}")).json()["incident"]["verdicts"]
+        assert [one["change_id"] for one in kept] == [SECOND]
+        assert (await client.delete(address(SECOND))).status_code == 200
+
+
 @pytest.mark.parametrize(
     ("role", "path", "body", "status"),
     [
