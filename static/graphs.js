@@ -50,6 +50,37 @@ function pointGraphs(share) {
   }
 }
 
+/* A line and its row of the legend light up together: by pointing at either. */
+const REACH = 10;
+
+function lightLine(figure, number) {
+  $(".plot", figure).classList.toggle("lit", number !== null);
+  for (const lit of $$(".lit", figure)) if (!lit.matches(".plot")) lit.classList.remove("lit");
+  if (number === null) return;
+  $$(".curve:not(.dots)", $(".plot", figure))[number].classList.add("lit");
+  $$("tbody tr", figure)[number].classList.add("lit");
+}
+
+function lineAt(frame, event) {
+  const y = event.clientY - $(".plot", frame).getBoundingClientRect().top;
+  let [best, least] = [null, REACH];
+  $$(".plot .curve:not(.dots)", frame).forEach((path, number) => {
+    const height = heightAt(path, shareOf(frame, event) * axisWidth);
+    const away = height === null ? REACH : Math.abs(height - y);
+    if (away < least) [best, least] = [number, away];
+  });
+  return best;
+}
+
+function pointLine(event) {
+  const figure = event.target.closest(".graph");
+  for (const one of $$(".graph")) if (one !== figure && $(".plot.lit", one)) lightLine(one, null);
+  if (!figure) return;
+  const row = event.target.closest(".legend tbody tr");
+  const frame = event.target.closest("[data-graph]");
+  lightLine(figure, row ? $$("tbody tr", figure).indexOf(row) : frame ? lineAt(frame, event) : null);
+}
+
 let share = null;
 let waiting = false;
 let dragged = null;
@@ -67,6 +98,7 @@ function brushGraph(frame, from, to) {
 document.addEventListener("pointermove", (event) => {
   const frame = dragged?.frame ?? event.target.closest("[data-graph]");
   share = frame ? shareOf(frame, event) : null;
+  if (!dragged) pointLine(event);
   if (waiting) return;
   waiting = true;
   requestAnimationFrame(() => {

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from app.core.screen.plots import Plot, Trace
 from app.web.drawing import Stroke, runs
 
-HUES = 6
-"""Colours that can be told apart on either ground (static/graphs.css); behind them they come again, dashed."""
+HUES, DASHES, WEIGHTS = 6, 5, 4
+"""Colours, patterns and widths of lines (static/graphs.css). Each two lines have a pattern, and two hues that are told
+apart without red and green; thirty differ in hue and pattern, and the next thirty in width."""
 SMALL, LARGE = 84, 300
 """Pixels of a small multiple and of a graph that stands alone."""
 EDGE = 6.0
@@ -43,7 +44,12 @@ def draw(plot: Plot, *, height: int = SMALL) -> DrawnGraph:
 
 
 def _style(trace: Trace, number: int) -> str:
-    return "curve others" if trace.others else f"curve hue{number % HUES}{' again' if number // HUES % 2 else ''}"
+    if trace.others:
+        return "curve others"
+    pair = number // 2
+    weight = pair // (HUES // 2 * DASHES) % WEIGHTS
+    parts = (f"hue{number % HUES}", f"dash{pair % DASHES}", f"weight{weight}")
+    return " ".join(("curve", *(part for part in parts if part not in ("dash0", "weight0"))))
 
 
 def _path(pieces: Iterable[Sequence[tuple[float, float]]]) -> str:

@@ -66,3 +66,34 @@ async def test_a_mark_opens_its_change_beside_the_graphs(visit: Visit) -> None:
         await page.locator(".marks a").first.focus()
         await page.keyboard.press("Enter")
         await expect(page.locator("#drawer #change-title")).to_be_visible()
+
+
+async def test_a_line_lights_up_with_its_row_of_the_legend(visit: Visit) -> None:
+    lit = "all => all.flatMap((one, number) => one.matches('.lit') ? [number] : [])"
+    async with visit(EXPLORE) as page:
+        lines, rows = page.locator(".plot .curve:not(.dots)"), page.locator(".legend tbody tr")
+        assert await rows.count() == await lines.count() > 1
+        await rows.nth(1).hover()
+        assert [await one.evaluate_all(lit) for one in (lines, rows)] == [[1], [1]]
+        assert float(await lines.nth(0).evaluate("one => getComputedStyle(one).opacity")) < 0.5
+        place = await box(page.locator("[data-graph]"))
+        middle = "one => { const points = pointsOf(one).flat(); return points[Math.floor(points.length / 2)]; }"
+        x, y = await lines.nth(0).evaluate(middle)
+        await page.mouse.move(place["x"] + x * place["width"] / 1000, place["y"] + y)
+        assert [await one.evaluate_all(lit) for one in (lines, rows)] == [[0], [0]]
+        await page.mouse.move(5, 5)
+        assert [await one.evaluate_all(lit) for one in (lines, rows)] == [[], []]
+
+
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["wide", "narrow"])
+@pytest.mark.parametrize("to", ["14:03:45", "14:01:10", "14:03:20"])
+async def test_no_time_below_a_graph_is_cut_off(visit: Visit, viewport: ViewportSize, to: str) -> None:
+    outside = """all => all.filter((one) => {
+        const [text, axis] = [one.getBoundingClientRect(), one.closest("svg").getBoundingClientRect()];
+        return text.width && (text.left < axis.left || text.right > axis.right);
+    }).map((one) => one.textContent)"""
+    for minus in ("30m", "4m"):
+        path = f"/clusters/shop/control-plane?to=2026-11-20T{to}Z&minus={minus}"
+        async with visit(path, viewport=viewport) as page:
+            assert await page.locator("text.tick:visible").count() > 2
+            assert await page.locator("text.tick").evaluate_all(outside) == []

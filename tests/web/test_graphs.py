@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from app.core.screen.plots import Plot, Trace
 from app.web.graphs import DrawnGraph, draw
+
+CSS = Path(__file__).parents[2] / "static" / "graphs.css"
 
 
 def drawn(*lines: tuple[float | None, ...], others: bool = False) -> DrawnGraph:
@@ -35,3 +39,15 @@ def test_what_is_known_in_a_single_bin_has_the_colour_of_its_line(others: bool, 
     graph = drawn((None, 0.5, None), others=others)
     assert [stroke.style for stroke in graph.dots] == [f"{style} dots"]
     assert graph.dots[0].d == graph.strokes[0].d
+
+
+def test_a_hundred_lines_are_told_apart_and_neighbours_not_by_hue_alone() -> None:
+    styles = [set(stroke.style.split()) for stroke in drawn(*[(0.0, 1.0)] * 100).strokes]
+    assert len(set(map(frozenset, styles))) == 100
+    hues = [next(part for part in style if part.startswith("hue")) for style in styles]
+    patterns = [style - {hue} for style, hue in zip(styles, hues, strict=True)]
+    for one in range(0, 30, 2):  # two have a pattern: hues that are told apart without red and green
+        assert patterns[one] == patterns[one + 1]
+        assert (hues[one], hues[one + 1]) in {("hue0", "hue1"), ("hue2", "hue3"), ("hue4", "hue5")}
+        assert patterns[one] != patterns[one + 2]
+    assert all(f".{part} " in CSS.read_text() for style in styles for part in style)
