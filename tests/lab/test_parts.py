@@ -28,7 +28,7 @@ from tests.lab.monitoring import Monitoring
 from tests.lab.record import arguments, main
 from tests.lab.scenario import EVEN_SINCE, SPLIT, load, part, split
 from tests.lab.scraping import Scrapes
-from tests.lab.volumes import held_elsewhere
+from tests.lab.volumes import held_elsewhere, twice_attached
 
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -231,9 +231,12 @@ def test_a_volume_that_one_node_may_write_is_not_attached_to_a_second(node: str,
         meta = {"namespace": "shop", "name": name}
         return {"metadata": meta, "spec": {"nodeName": where, "volumes": volumes}, "status": {"phase": "Running"}}
 
-    claim: Json = {"spec": {"accessModes": modes}}
+    claim: Json = {"spec": {"accessModes": modes, "volumeName": "pvc-7"}}
     world._objects = {"Pod": {("shop", "old"): pod("old", "a")}, "PersistentVolumeClaim": {("shop", "wiki"): claim}}
     assert held_elsewhere(world, pod("new", node)) == held
+    told = 'Multi-Attach error for volume "pvc-7" Volume is already used by pod(s) old'
+    assert twice_attached(world, pod("new", node)) == (told if held else "")
+    assert not twice_attached(world, pod("new", ""))
 
 
 def test_the_keys_that_an_environment_is_taken_from() -> None:

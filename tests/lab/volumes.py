@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 
-from tests.lab.api import Caller, Json, World
+from tests.lab.api import Caller, Json, World, path
+from tests.lab.manifests import uid_of
+from tests.lab.programs import event
 
 CSI_NODES = "/apis/storage.k8s.io/v1/csinodes"
 """What kubelets say of the drivers of their nodes; not among what a recording watches."""
@@ -54,3 +57,34 @@ async def attaching(caller: Caller, node: str, driver: str, most: int) -> None:
     """
     told = {"name": driver, "nodeID": node, "topologyKeys": [], "allocatable": {"count": most}}
     await caller.must("POST", CSI_NODES, {"metadata": {"name": node}, "spec": {"drivers": [told]}})
+
+
+async def refusing_attachments(world: World, caller: Caller) -> None:
+    """As the control plane's controller of attachments, for ever: it tells once of each pod that a volume waits for.
+
+    The laboratory's nodes do not let that controller attach; kubelets tell of the same by themselves.
+    """
+    told = set[str]()
+    while True:
+        await asyncio.sleep(1)
+        for pod in list(world["Pod"].values()):
+            if uid_of(pod) not in told and (message := twice_attached(world, pod)):
+                told.add(uid_of(pod))
+                about = {**pod, "kind": "Pod"}
+                made = event(about, "Warning", "FailedAttachVolume", message, by="attachdetach-controller")
+                await caller.call("POST", path("Event", pod["metadata"]["namespace"]), made)
+
+
+def twice_attached(world: World, pod: Json) -> str:
+    """What that controller says of a pod whose volume is at another node, where it is used; or ""."""
+    if not pod["spec"].get("nodeName") or not (name := held_elsewhere(world, pod)):
+        return ""
+    namespace = pod["metadata"]["namespace"]
+    [claim] = [one for one, volume in claims(pod).items() if volume == name]
+    volume = world["PersistentVolumeClaim"][namespace, claim]["spec"].get("volumeName", "")
+    users = sorted(
+        other
+        for (where, other), one in world["Pod"].items()
+        if where == namespace and claim in claims(one) and one.get("status", {}).get("phase") == "Running"
+    )
+    return f'Multi-Attach error for volume "{volume}" Volume is already used by pod(s) {", ".join(users)}'
