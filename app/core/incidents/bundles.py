@@ -291,18 +291,35 @@ def title(alerts: Iterable[Symptom]) -> str:
     if not names:
         return "Incident"
     first = names[0]
-    rest = [name[:1].lower() + name[1:] if not name[:2].isupper() else name for name in names[1:3]]
+    rest = [name if _is_spelled(name.partition(" ")[0]) else name[:1].lower() + name[1:] for name in names[1:3]]
     return " and ".join([first, *rest]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
+_WORD = re.compile(
+    r"IPv[46]"
+    r"|[A-Za-z]{1,2}\d+[a-z]*"  # S3, p99, K8s
+    r"|\d+[a-z]*"  # 5xx
+    r"|[A-Z]{2,}s(?![a-z])"  # CPUs
+    r"|[A-Z]+(?=[A-Z][a-z]|[^A-Za-z]|$)"  # HTTP of HTTPServer, A of AVeryLong
+    r"|[A-Z]?[a-z]+|[A-Z]+"
+)
+"""A word of a name in camel case, as an engineer reads it."""
+
+
 def _words(name: str) -> str:
-    """TyphaPingLatencyHigh -> Typha ping latency high; KubeAPIDown -> Kube API down."""
-    parts = re.findall(r"[A-Z]{2,}(?=[A-Z][a-z]|\b|_|\d)|[A-Z]?[a-z]+|[A-Z]+|\d+", name)
-    if not parts:
+    """TyphaPingLatencyHigh -> Typha ping latency high; KubeAPIDown -> Kube API down. What is words already, or in
+    letters of which we do not know how they are written together, stays as it is."""
+    parts = _WORD.findall(name)
+    if not parts or " " in name or not name.isascii():
         return name
-    words = [part if part.isupper() and len(part) > 1 else part.lower() for part in parts]
+    words = [part if _is_spelled(part) else part.lower() for part in parts]
     words[0] = words[0][:1].upper() + words[0][1:]
     return " ".join(words)
+
+
+def _is_spelled(word: str) -> bool:
+    """Whether a word is no word of the language: HTTP, CPUs, IPv6, S3."""
+    return len(word) > 1 and (word[:2].isupper() or word[-1].isdigit())
 
 
 def scope(alerts: Iterable[Symptom]) -> Scope:

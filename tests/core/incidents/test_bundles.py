@@ -61,6 +61,17 @@ def test_it_is_resolved_when_every_alert_has_ended() -> None:
     [
         ("TyphaPingLatencyHigh", "Typha ping latency high"),
         ("KubeAPIDown", "Kube API down"),
+        ("AVeryLongName", "A very long name"),
+        ("HTTPServerDown", "HTTP server down"),
+        ("ETCDInsufficientMembers", "ETCD insufficient members"),
+        ("PodsUseManyCPUs", "Pods use many CPUs"),
+        ("IPv6PoolFull", "IPv6 pool full"),
+        ("K8sNodeNotReady", "K8s node not ready"),
+        ("HTTP5xxErrors", "HTTP 5xx errors"),
+        ("DiskFull90Percent", "Disk full 90 percent"),
+        ("kube_pod_crash_looping", "Kube pod crash looping"),
+        ("[prod] node-1.2: disk full!", "[prod] node-1.2: disk full!"),
+        ("ÜberwachungFehlt", "ÜberwachungFehlt"),
         ("etcd_members_down", "Etcd members down"),
     ],
 )
