@@ -166,3 +166,17 @@ def names(text: str, name: str) -> bool:
     if len(name) < SHORTEST or name not in text:
         return False
     return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text) is not None
+
+
+LONGEST_WORD = 80
+"""Characters of a word, as a name, that are read as one; of a longer one the beginning and the end are."""
+
+
+def in_parts(word: str, most: int = LONGEST_WORD) -> tuple[str, str, str]:
+    """A word's beginning, middle and end, where the middle has no room within ``most`` characters; else all of it is
+    the beginning. Long names of one origin differ at their ends."""
+    if len(word) <= most:
+        return word, "", ""
+    end = len(word) - most * 2 // 5
+    begin = most - 1 - (len(word) - end)
+    return word[:begin], word[begin:end], word[end:]

@@ -6,11 +6,14 @@ and never turned into links, mentions or channels (``verbatim``).
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from itertools import accumulate, takewhile
 from typing import Any
 from unicodedata import category
 from urllib.parse import quote
+
+from app.core.phrases import LONGEST_WORD, in_parts
 
 Json = dict[str, Any]
 
@@ -20,6 +23,7 @@ HEADER = 150
 """Characters that Slack takes in a header block (https://docs.slack.dev/reference/block-kit/blocks/header-block)."""
 URL_CHARACTERS = ":/?#[]@!$&'()*+,;=%~"
 """Those that mean something in a URL, or escape another (https://www.rfc-editor.org/rfc/rfc3986#section-2.2)."""
+_LONG = re.compile(rf"\S{{{LONGEST_WORD + 1},}}")
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
@@ -52,7 +56,7 @@ def link(url: str, words: str) -> str:
 
 def link_out(url: str, words: str) -> str:
     """To an address that others wrote: nothing in it ends the link."""
-    return f"<{escape(quote(url, safe=URL_CHARACTERS), most=3 * len(url) + 9)}|{escape(words)}>"
+    return f"<{_escaped(quote(url, safe=URL_CHARACTERS), 3 * len(url) + 9)}|{escape(words)}>"
 
 
 def plain(text: str) -> str:
@@ -61,12 +65,24 @@ def plain(text: str) -> str:
 
 
 def cut(text: str, most: int) -> str:
+    """At most so many characters, of which no word takes more than LONGEST_WORD: of those the middle is left out."""
+    text = _LONG.sub(_without_middle, text)
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def escape(text: str, most: int = NAME) -> str:
-    """What Slack reads as text and as nothing else, in at most so many characters as it counts them."""
-    parts = [_ESCAPES.get(c, c) for c in plain(text)]
+    """What Slack reads as text and as nothing else, in at most so many characters as it counts them; long words without
+    their middle, as ``cut`` has them."""
+    return _escaped(cut(plain(text), max(most, len(text))), most)
+
+
+def _without_middle(word: re.Match[str]) -> str:
+    begin, _, end = in_parts(word[0])
+    return f"{begin}…{end}"
+
+
+def _escaped(text: str, most: int) -> str:
+    parts = [_ESCAPES.get(c, c) for c in text]
     if sum(map(len, parts)) <= most:
         return "".join(parts)
     kept = takewhile(lambda at: at[1] < most, zip(parts, accumulate(map(len, parts)), strict=True))

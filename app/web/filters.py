@@ -17,6 +17,7 @@ from app.core.objects import kinds
 from app.core.phrases import (
     clock_time,
     duration,
+    in_parts,
     no_ranking,
     no_ranking_in_short,
     number,
@@ -108,6 +109,7 @@ FILTERS: dict[str, Callable[..., object]] = {
     "dated": dated,
     "day": day_time,
     "duration": duration,
+    "in_parts": in_parts,
     "exact": exact_time,
     "how_far": how_far,
     "is_elsewhere": is_elsewhere,

@@ -166,3 +166,44 @@ async def test_on_paper_there_is_the_answer_and_nothing_to_click(visit: Visit) -
         await expect(page.locator(".suspect.first .command")).to_be_visible()
         ink = await page.locator("h1").evaluate("one => getComputedStyle(one).color")
         assert sum(map(int, ink[4:-1].split(","))) < 200, "dark on white, whatever the screen's theme"
+
+
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["wide", "narrow"])
+@pytest.mark.parametrize("path", [f"/changes?cluster={CLUSTER}", f"/incidents/{LONG_ID}"], ids=["changes", "incident"])
+async def test_of_a_long_name_both_ends_are_seen_and_all_is_there(
+    visit: Visit, path: str, viewport: ViewportSize
+) -> None:
+    async with visit(path, viewport=viewport) as page:
+        links = page.locator(f"a[href='/changes/{_long().id}']:has(.middle)")
+        assert await links.count() >= 1
+        for number in range(await links.count()):
+            link = links.nth(number)
+            assert await link.text_content() == NAME, "for who has it read"
+            copied = await link.evaluate(
+                "one => { getSelection().selectAllChildren(one); return String(getSelection()); }"
+            )
+            assert copied == NAME
+            whole = await link.evaluate("one => (one.title || one.parentElement.title).split(' ')[0]")
+            assert whole == NAME, "for who points at it"
+            shown, rest = await box(link), await box(link.locator(".middle"))
+            assert rest["width"] < 20, "an ellipsis"
+            ends = """one => {
+                const range = new Range();
+                range.selectNodeContents(one.lastChild);
+                return range.getBoundingClientRect().right;
+            }"""
+            assert await link.evaluate(ends) <= shown["x"] + shown["width"] + 1
+            await page.keyboard.press("Tab")
+            await link.focus()
+            assert await link.evaluate("one => getComputedStyle(one.querySelector('.middle')).fontSize") != "0px"
+            await link.blur()
+
+
+@pytest.mark.parametrize(("width", "most"), [(1440, 140), (1024, 200), (700, 400)])
+async def test_a_long_name_is_cut_off_nowhere_else_and_leaves_room(visit: Visit, width: int, most: int) -> None:
+    async with visit(f"/changes?cluster={CLUSTER}", viewport={"width": width, "height": 900}) as page:
+        for cell in ("what", "change"):
+            cut = "one => one.scrollWidth > one.clientWidth"
+            assert not await page.locator(f"td.{cell}").first.evaluate(cut)
+        row = page.locator("tr.row").first
+        assert (await box(row))["height"] < most

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from app.core.changes.revert import suspect_recipe
 from app.core.findings import NONE, Also, Evidence, Incident, Opinion, Ranking, Suspect, Verdict
 from app.core.model import Gap
+from app.notify.blocks import link_out
 from app.notify.message import Told, message, more, news, reply, shown
 from app.notify.slack import LONGEST, Message
 from app.store.outbox import Shown
@@ -188,14 +189,28 @@ def test_where_there_is_no_room_the_commands_of_the_last_suspects_are_on_the_pag
 def quoted(suspect: Suspect, rank: int, length: int) -> Suspect:
     """A suspect whose names are quotation marks, each of which JSON writes with two characters."""
     name = '"' * length
+    words = ('"' * 60 + " ") * 9
     change = suspect.change
     change = replace(
         change,
         resource=replace(change.resource, name=name, namespace=name),
-        summary=name * 5,
+        summary=words,
         actor=replace(change.actor, name=name),
     )
-    return replace(suspect, rank=rank, change=change, evidence=(Evidence("x", 1.0, name * 5),) * 2)
+    return replace(suspect, rank=rank, change=change, evidence=(Evidence("x", 1.0, words),) * 2)
+
+
+def test_of_a_long_name_both_ends_are_told_and_addresses_are_whole() -> None:
+    first = RANKED.suspects[0]
+    named = replace(first.change.resource, name=f"checkout-{'x' * 240}-blue", namespace=f"shop-{'n' * 240}-eu")
+    change = replace(first.change, resource=named, summary=f"image of {named.name}: v1 → v2")
+    found = message(told(replace(RANKED, suspects=(replace(first, change=change),))))
+    for text in (found.text, as_json(found)):
+        assert re.search(r"checkout-x+…x+-blue", text)
+    assert re.search(r"shop-n+…n+-eu", as_json(found))
+    assert "-blue: v1 → v2" in as_json(found), "and what was done"
+    address = f"https://example.org/{'a' * 300}/end"
+    assert link_out(address, "there") == f"<{address}|there>"
 
 
 def test_it_says_what_would_flip_the_rank_of_the_first_alone() -> None:
