@@ -104,10 +104,11 @@ class _Habits:
 
     def applies(self, change: Change) -> bool:
         """Whether a program that applies what people wrote goes on as ever: a new sort of write is news of it only
-        where it has written much, and hardly anything once."""
+        where it has written much, and hardly anything once; or where it only takes out what is there, as one does that
+        sees to fields since its new version that it left alone before."""
         once = sum(count == 1 for count in self.sorts.values())
         is_settled = self.sorts.total() >= ENOUGH and once <= RARELY * self.sorts.total()
-        return change.verb is not Verb.DELETE and deploys(change.actor.name) and not is_settled
+        return change.verb is not Verb.DELETE and deploys(change.actor.name) and not (is_settled or _takes_out(change))
 
     def learn(self, change: Change) -> None:
         self.sorts[trait(change)] += 1
@@ -132,6 +133,10 @@ class _Habits:
         once = sum(count == 1 for count in self.objects.values())
         is_habitual = self.objects.total() >= ENOUGH and once <= RARELY * self.objects.total()
         return is_habitual and change.resource not in self.objects
+
+
+def _takes_out(change: Change) -> bool:
+    return change.verb is Verb.UPDATE and bool(change.diffs) and all(diff.new is None for diff in change.diffs)
 
 
 def _unseen(change: Change, release: Change) -> bool:

@@ -156,6 +156,18 @@ def test_what_acts_from_the_namespace_of_a_product_goes_by_all_of_it() -> None:
     assert set_off([early(), release, pruned], topology([a_workload(server)])) == {pruned.id: release}
 
 
+@pytest.mark.parametrize(("new", "is_its_own"), [(None, True), ("off", False)])
+def test_what_a_new_version_of_an_agent_only_takes_out_is_its_own_doing(new: str | None, is_its_own: bool) -> None:
+    """It sees to fields that it left alone before; what it sets anew somebody wrote elsewhere."""
+    agent = a_resource("StatefulSet", "argocd-application-controller", "argocd")
+    usual = a_change(a_resource("Deployment", "cart"), at=after(-40), actor=ARGO)
+    release = a_change(agent, at=after(-20), path=IMAGE)
+    path: Path = ("spec", "template", "spec", "containers", (("name", "c"),), "env", (("name", "LEGACY"),))
+    then = a_change(a_resource("Deployment", "web"), at=after(-10), path=path, old="on", new=new, actor=ARGO)
+    runs = [a_workload(agent, serviceAccountName="argocd-application-controller")]
+    assert set_off([early(), usual, release, then], topology(runs)) == ({then.id: release} if is_its_own else {})
+
+
 def test_who_applies_a_source_is_told_by_it() -> None:
     def flux(kind: str, name: str) -> Resource:
         return Resource("lab", f"{kind.lower()}.toolkit.fluxcd.io", kind, "search", name)
