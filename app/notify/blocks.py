@@ -66,7 +66,12 @@ def plain(text: str) -> str:
 
 def cut(text: str, most: int) -> str:
     """At most so many characters, of which no word takes more than LONGEST_WORD: of those the middle is left out."""
-    text = _LONG.sub(_without_middle, text)
+    return clip(_LONG.sub(_without_middle, text), most)
+
+
+def clip(text: str, most: int) -> str:
+    """The first of it, with every character of its words: where two texts are compared, each may be the one that
+    differs."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 

@@ -15,7 +15,7 @@ from app.core.metrics.turning import SOON, Moved
 from app.core.model import Change, Outcome, Rollout
 from app.core.objects.actors import short
 from app.core.phrases import duration, many, measure
-from app.notify.blocks import NAME, SENTENCE, code, context, cut, escape, link, moment, plain, section
+from app.notify.blocks import NAME, SENTENCE, clip, code, context, cut, escape, link, moment, plain, section
 from app.notify.message import COMMAND, where
 from app.notify.slack import Message, fitting
 from app.store.notices import EDITS, Notice
@@ -257,7 +257,7 @@ def diff_lines(change: Change) -> Iterator[str]:
         for hunk in hunks([one for one in change.diffs if one.path])
         for text in (f"@ {plain(hunk.path)}", *(_in_diff(line) for line in hunk.lines if line.sign != "@"))
     ]
-    yield from (cut(line, WIDE) for line in lines[:LINES])
+    yield from (clip(line, WIDE) for line in lines[:LINES])
     if len(lines) > LINES:
         yield f"… {many(len(lines) - LINES, 'more line')}"
 

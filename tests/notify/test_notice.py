@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from app.core.findings import Spark
 from app.core.metrics.turning import Moved
 from app.core.model import NOBODY, Change, FieldDiff, Outcome, Progress, Rollout, Verb
-from app.notify.notice import Item, Told, followed, look_again, message, news, shown
+from app.notify.notice import Item, Told, diff_lines, followed, look_again, message, news, shown
 from app.store.arrivals import Arrival, Place
 from app.store.notices import Notice
 from tests.notify.double import MOST_IN_ALL, mistakes, size
@@ -199,6 +199,13 @@ def test_what_can_still_change_is_looked_at_again() -> None:
     assert after("rollout-complete", minutes=11) is None
     assert after("change", seconds=6) == 29, "for who did it"
     assert after("digest", minutes=1) == 5, "some of it goes on"
+
+
+def test_a_long_value_is_shown_where_it_differs() -> None:
+    old, new = (f"https://{'a' * 60}.example/{mark}/{'b' * 60}" for mark in ("one", "two"))
+    change = replace(WEBHOOK, diffs=(FieldDiff(("spec", "url"), "replace", old, new),))
+    removed, added = list(diff_lines(change))[-2:]
+    assert (old[:100] in removed, new[:100] in added) == (True, True)
 
 
 if __name__ == "__main__":
