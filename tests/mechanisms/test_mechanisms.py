@@ -40,7 +40,6 @@ KNOWN = {
     "field-pruned-as-the-definition-lost-it": "that a definition dropped a field at the next write is not known",
     "database-at-the-end-of-its-transaction-numbers": "settings that were tuned beside are believed",
     "one-asks-for-a-token-per-request-the-rest-log-in-again": "what one call costs a server is not known",
-    "cache-grown-by-two-moves-nearly-all-keys": "who calls a database is named by it, and had a release",
     "chunks-so-small-that-pods-live-for-seconds": "whose orders a program carries out is told by its calls alone",
     "binding-moved-out-of-the-namespace-of-the-role": "what was started anew met it, and its rollout failed",
     "operator-comes-without-the-kind-it-needs": "what an operator no longer does, nobody complains of",

@@ -18,6 +18,7 @@ from app.core.objects.grants import accepts_more, only_allows_more
 from app.core.objects.values import is_for_another, is_major, is_rebuilt
 from app.core.ranking.case import Case, Facts, say
 from app.core.ranking.scoped import is_untied
+from app.core.signals.blamed import NO_CONNECTION
 from app.core.signals.signal import SignalKind
 
 SYSTEM_NAMESPACES = frozenset({"kube-system", "calico-system", "cilium", "istio-system", "tigera-operator"})
@@ -242,11 +243,11 @@ def _is_no_news(facts: Facts) -> bool:
 
 def _is_few_replicas(facts: Facts) -> bool:
     """Whether only the number of replicas was changed, by a few, and neither to nor from none; where others lack what
-    they take of a quota, a few are many."""
+    they take of a quota, or a database lets nobody in any more, a few are many: each opens a pool of connections."""
     change = facts.candidate.change
     counts = [diff.new for diff in change.diffs if diff.path == ("spec", "replicas")]
     replicas_alone = bool(counts) and len(counts) == len(change.diffs) and all(counts)
-    fills = any(match.via[:1] == ("fills",) for match in facts.matches)
+    fills = any(match.via[:1] == ("fills",) or NO_CONNECTION.search(match.signal.text) for match in facts.matches)
     return replicas_alone and facts.candidate.pods <= 10 and not wakes(change) and not fills
 
 

@@ -20,8 +20,10 @@ OVERRUN = "overrun"
 """The fact that says who of them is asked for far more than before."""
 
 
+NO_CONNECTION = re.compile(r"too many (?:clients|connections)|connection slots are reserved", re.IGNORECASE)
+"""What databases say of themselves that have as many connections as they may."""
 _ANSWERS = re.compile(
-    r"too many (?:clients|connections)|connection slots are reserved|maxmemory|\bMISCONF\b|\bREADONLY\b|\bLOADING\b"
+    rf"{NO_CONNECTION.pattern}|maxmemory|\bMISCONF\b|\bREADONLY\b|\bLOADING\b"
     r"|statement timeout|lock (?:wait )?timeout|deadlock (?:detected|found)|obtain lock|basic\.nack|resource.locked"
     r"|NotLeader|not.?enough.?(?:in.?sync.?)?replicas|RecordTooLarge|cluster_block_exception|es_rejected_execution"
     r"|read.only (?:mode|transaction|replica)|in recovery mode|is starting up|NotWritablePrimary|not primary"

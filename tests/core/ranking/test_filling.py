@@ -42,3 +42,24 @@ def test_that_pods_were_well_speaks_half_as_much_where_something_runs_out(
     usual = speaks_for_it("Unhealthy", "Readiness probe failed: 503")
     assert usual < 0
     assert speaks_for_it(reason, message) == pytest.approx(usual / 2 if fills else usual)
+
+
+@pytest.mark.parametrize(
+    ("message", "is_harmless"),
+    [
+        ("Readiness probe failed: 503 (FATAL: sorry, too many clients already)", False),
+        ("FATAL: remaining connection slots are reserved for roles with the SUPERUSER attribute", False),
+        ("Readiness probe failed: 503", True),
+    ],
+)
+def test_a_few_pods_more_are_many_where_a_database_lets_nobody_in(message: str, is_harmless: bool) -> None:
+    """Each opens a pool of connections."""
+    scaled = a_change(WEB, at=after(-5), path=("spec", "replicas"), old=3, new=9)
+    ranking = ranked(
+        scaled,
+        incident=an_incident(an_alert(after(30), name="HighErrorRate", namespace="shop", deployment="web-front")),
+        symptoms=[a_symptom(WEB, "Unhealthy", at=after(0), message=message, count=9)],
+        states=[a_workload(WEB)],
+    )
+    said = [one.sentence for suspect in ranking.suspects for one in suspect.evidence]
+    assert any("by a few" in one for one in said) is is_harmless
