@@ -19,7 +19,7 @@ from tests.canaries import Field, Thing
 from tests.core.changes.test_canaries import ANYWHERE, PLAIN, _template
 from tests.listening import listening, stop
 from tests.notify.double import CHANNEL, Workspace
-from tests.notify.test_people import Post
+from tests.notify.test_mail import Post
 from tests.security.sown import CLUSTER, Sent
 
 PLACES = [*((place, False) for place in PLAIN["apps", "Deployment"]), *((place, True) for place in ANYWHERE)]
