@@ -388,6 +388,7 @@ REFUSALS = {
     404: "there is no change of this id",
     406: "Accept asks for none of what there is of this: application/json or text/plain or application/x-ndjson",
     408: "the body did not come within 10 s",
+    409: "it was merged into incident 3f9c1a70b2d8, of which it is a part now: say it of that one",
     413: "the body is too large; the answer says how large it may be",
     415: "send the body as it is, without Content-Encoding",
     422: "from must be before to",
