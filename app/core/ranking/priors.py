@@ -247,8 +247,8 @@ def _is_few_replicas(facts: Facts) -> bool:
     change = facts.candidate.change
     counts = [diff.new for diff in change.diffs if diff.path == ("spec", "replicas")]
     replicas_alone = bool(counts) and len(counts) == len(change.diffs) and all(counts)
-    fills = any(match.via[:1] == ("fills",) or NO_CONNECTION.search(match.signal.text) for match in facts.matches)
-    return replicas_alone and facts.candidate.pods <= 10 and not wakes(change) and not fills
+    scarce = any(match.via[:1] == ("fills",) or NO_CONNECTION.search(match.signal.text) for match in facts.matches)
+    return replicas_alone and facts.candidate.pods <= 10 and not wakes(change) and not scarce
 
 
 def _is_tuned(change: Change) -> bool:
