@@ -111,6 +111,7 @@ DONE: tuple[tuple[str, str, dict[str, Any], Action, str], ...] = (
 )
 """Each route that changes something: a request to it, what is noted, and of what."""
 NOTED_OTHERWISE = {
+    "POST /login",  # test_a_login_a_refused_one_and_its_end_are_noted
     "POST /logout",  # when the session ends (tests/store/test_audit.py)
     "POST /api/v1/changes",  # is recorded itself, with who told of it
     "POST /changes/{change_id}/dry-run",  # takes a person whom somebody named (tests/web/test_undoing.py)
