@@ -267,7 +267,7 @@ def test_neither_answer_nor_log_repeats_what_a_request_brought(told: Told) -> No
         status, body = post(told, bad)
         assert (status, told.search.leaks(body)) == (400, set())
     for path, expected in (
-        (f"/?token={draw[4]}", 401),
+        (f"/?token={draw[4]}", 422),
         (f"/login?token={draw[5]}", 200),
         (f"/api/v1/changes?token={draw[6]}", 422),
     ):
