@@ -62,7 +62,6 @@ KNOWN = {
     "programs-start-before-their-proxy-is-there": "the rollout that met it is nearer, and what it says is ordinary",
     "key-of-somebody-who-has-left-the-house": "how often an agent looks is believed, by little more than half",
     "nobody-is-told-any-more-to-read-the-queue-of-the-mails": "that an alert names what a list lost is not known",
-    "addresses-of-pods-shown-to-the-machines-of-the-house": "a harmless release of who complains is preferred",
     "program-that-sets-the-hours-runs-twice": "what must run once, and now runs twice, is not known",
     "webhook-of-the-names-is-given-one-second": "the server that is late says so itself, and was changed after",
     "vault-outside-of-the-cluster-is-sealed-after-its-hosts-were-patched": "the rollout that waits for it is believed",
@@ -75,7 +74,6 @@ KNOWN = {
     "certificate-of-an-injector-made-by-hand-ends": "a restart of the webhook that fails is believed",
     "leak-of-nine-days-comes-due-on-a-day-of-releases": "a setting is believed to take memory",
     "feeds-for-partners-built-each-fifteen-seconds": "by how much a client asks more is not looked at",
-    "disk-of-one-node-breaks-for-pods-of-three-teams": "that all are on one node is not seen; by little",
 }
 """By name: what is not known of these yet, so that they are wrong."""
 

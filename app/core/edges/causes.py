@@ -10,23 +10,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 
+from app.core.edges import said
 from app.core.edges.leads import (
-    ADMISSION,
     CLAIMS,
     ON_NODES,
     POLICIES,
-    Leads,
+    Cause,
     any_of,
     certifies,
     connects,
-    fills_volumes,
     gives_images,
     is_a,
     is_altering,
-    is_custom_kind,
     limits_egress,
     makes_nodes,
     other_registry,
@@ -34,25 +31,30 @@ from app.core.edges.leads import (
     provides_volumes,
     serves_names,
     sets_calls,
-    sets_words,
     trusts,
     wants_more,
     writes,
 )
+from app.core.edges.program_causes import (
+    CREDENTIALS,
+    DISK,
+    EXHAUSTED,
+    FILE,
+    KEPT,
+    NAMES,
+    OPTION,
+    PART,
+    PROTOCOL,
+    SCHEMA,
+    SETTING,
+    TRUST,
+    UNFIT,
+    UNPARSED,
+    UNREADABLE,
+    USED_UP,
+)
 from app.core.entities import ACCESS, WORKLOADS
 from app.core.objects.dependencies import VARIABLE
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """``told`` is how it is said; ``leads`` which changes can be behind it, ``few`` whether these are few of
-    all. ``of`` says it to a person."""
-
-    of: str
-    told: re.Pattern[str]
-    leads: Leads
-    few: bool = True
-
 
 _PULL = r"(?:pull(?:ing)? (?:and unpack )?image|ErrImagePull).*"
 
@@ -68,21 +70,6 @@ NETWORK = Cause(
         is_a(*ACCESS),
         is_a("RuntimeClass"),
         writes("hostNetwork", "annotations", "runtimeClassName"),
-    ),
-)
-NAMES = Cause(
-    "a name that is not resolved",
-    re.compile(
-        r"\blookup \S+.*(?:no such host|server misbehaving|i/o timeout)|name resolution|SERVFAIL|NXDOMAIN|EAI_AGAIN"
-        r"|ENOTFOUND|UnknownHost|(?:couldn't|could not|cannot|unable to|failed to) resolve (?:host|server|name|address)"
-        r"|host not found|[Nn]o resolvable"
-    ),
-    any_of(
-        is_a("Service"),
-        limits_egress,
-        ON_NODES,
-        serves_names,
-        writes("env", "envFrom", "args", "command", "dnsPolicy", "dnsConfig"),
     ),
 )
 VOLUMES = Cause(
@@ -113,53 +100,6 @@ PORTS = Cause(
     re.compile(r"didn't have free ports"),
     any_of(is_a("Node"), writes("ports", "hostNetwork", "replicas", "affinity", "nodeSelector", "tolerations")),
 )
-TRUST = Cause(
-    "a certificate that is not trusted",
-    re.compile(
-        r"x509: |certificate.verify.failed|unable to (?:get local issuer|verify the first) certificate|self.signed"
-        r"|PKIX path|unknown (?:certificate )?authority|unknown ca\b|certificate is (?:valid for|not trusted)"
-        r"|UnknownIssuer|invalid peer certificate|bad certificate|no required SSL certificate",
-        re.IGNORECASE,
-    ),
-    any_of(
-        trusts,
-        sets_words,
-        is_custom_kind,
-        is_a(*ADMISSION),
-        writes("env", "envFrom", "args", "command", "volumes", "volumeMounts"),
-    ),
-    few=False,
-)
-CREDENTIALS = Cause(
-    "who is not let in",
-    re.compile(
-        r"authentication failed|authenticationerror|password|invalid (?:api )?(?:key|token|credential|grant|client)"
-        r"|unauthori[sz]ed|\b401\b|access ?denied|WRONGPASS|NOAUTH|bad credentials|not authori[sz]ed|login failed"
-        r"|NoCredential|locate credentials"
-        r"|\bjwt|invalid.{0,2}(?:audience|issuer|signature)|token (?:is|was) (?:invalid|not valid)",
-        re.IGNORECASE,
-    ),
-    any_of(
-        is_a("Secret", "ServiceAccount", *ACCESS),
-        sets_words,
-        is_custom_kind,
-        writes("env", "envFrom", "args", "command", "volumes", "volumeMounts", "serviceAccountName"),
-    ),
-    few=False,
-)
-DISK = Cause(
-    "a disk that is full",
-    re.compile(r"no space left on device|disk (?:is )?full|ENOSPC|disk quota exceeded", re.IGNORECASE),
-    any_of(
-        fills_volumes,
-        is_a("StorageClass", "ConfigMap", "Node", "DaemonSet"),
-        is_custom_kind,
-        writes(
-            "image", "env", "envFrom", "args", "command", "volumes", "volumeClaimTemplates", "resources", "replicas"
-        ),
-    ),
-    few=False,
-)
 LINKED = Cause(
     "a variable that pods have since a Service is there",
     VARIABLE,
@@ -176,7 +116,7 @@ THEIRS = Cause("a certificate of a server outside that ran out", EXPIRED.told, a
 OUTSIDE = Cause(
     "a server outside of the cluster that does not answer",
     re.compile(
-        r"timed? ?out|timeout|deadline exceeded|refused|reset by peer|unreachable|no route to host|unavailable"
+        rf"{said.UNANSWERED.pattern}|{said.UNREACHED.pattern}|{said.CUT_OFF.pattern}|unreachable|unavailable"
         r"|maintenance|bad gateway|internal server error|\b50[0234]\b",
         re.IGNORECASE,
     ),
@@ -220,79 +160,6 @@ PROVIDER = Cause(
     ),
     any_of(is_a("StorageClass", "CSIDriver"), provides_volumes),
 )
-SCHEMA = Cause(
-    "a database that has other tables than is asked for",
-    re.compile(
-        r"unknown column|no such (?:column|table)|(?:column|relation|table) \S+ (?:does not|doesn.t) exist"
-        r"|undefined (?:column|table)|invalid column name|invalid object name|unknown collection",
-        re.IGNORECASE,
-    ),
-    any_of(is_a("Job", "CronJob"), is_custom_kind, writes("image", "env", "args", "command")),
-)
-EXHAUSTED = Cause(
-    "what a process may have, and gives nothing back of",
-    re.compile(
-        r"too many open files|\bEMFILE\b|\bENFILE\b|unable to create (?:new )?native thread|can't start new thread"
-        r"|pthread_create.*failed|failed to create new OS thread|fork: .*resource temporarily unavailable"
-        r"|inotify (?:instances|watches)|inotify_add_watch|file watchers reached",
-        re.IGNORECASE,
-    ),
-    any_of(
-        ON_NODES,
-        makes_nodes,
-        is_a("MutatingWebhookConfiguration"),
-        writes("image", "env", "envFrom", "args", "command", "resources", "securityContext"),
-    ),
-    few=False,
-)
-"""A limit of the operating system (getrlimit(2), inotify(7)). It takes a while to be reached."""
-UNREADABLE = Cause(
-    "what another version wrote",
-    re.compile(
-        r"WRONGTYPE|(?:de)?serializationexception|deserializ\w+ (?:key|value|record|message|payload|object)"
-        r"|unknown magic byte|unpickl\w+|InvalidClassException|incompatible (?:schema|with an earlier schema)"
-        r"|unknown (?:wire type|enum value)",
-        re.IGNORECASE,
-    ),
-    any_of(is_a("Job", "CronJob"), is_custom_kind, writes("image", "env", "args", "command")),
-)
-"""Of a store, a queue or a cache that several read: https://redis.io/docs/latest/develop/reference/protocol-spec/ ,
-https://kafka.apache.org/documentation/ (RecordDeserializationException)."""
-UNFIT = Cause(
-    "what does not have the form that is read",
-    re.compile(
-        r"cannot unmarshal \w+ into Go (?:struct field|value)|Cannot deserialize value of type|MismatchedInputException"
-        r"|UnrecognizedPropertyException|Unrecognized field \"|validation errors? for [A-Z]\w+"
-        r"|Expected BEGIN_\w+ but was|invalid type: .{1,80}, expected |JSON value could not be converted"
-        r"|AvroTypeException|cannot parse invalid wire-format data|Protocol message contained an invalid tag"
-    ),
-    any_of(
-        is_a("Job", "CronJob", "Secret"),
-        is_custom_kind,
-        sets_words,
-        writes("image", "env", "envFrom", "args", "command"),
-    ),
-)
-"""As https://pkg.go.dev/encoding/json , Jackson, Pydantic, Gson, serde, .NET, Avro and Protocol Buffers say that what
-is read has other types than it is read for: what somebody sent, or a file of settings, but no number in one."""
-USED_UP = Cause(
-    "what was paid for and is used up",
-    re.compile(
-        r"(?:monthly|daily) (?:\w+ )?(?:quota|limit)|insufficient_quota|quota_exceeded|exceeded your (?:current )?quota"
-        r"|(?:plan|subscription) (?:limit|quota|allows)|maximum credits exceeded|payment required"
-        r"|wraparound|must be vacuumed within|reached maximum value of sequence|failed to read auto-increment value"
-        r"|integer out of range",
-        re.IGNORECASE,
-    ),
-    any_of(
-        is_a("Job", "CronJob", "HorizontalPodAutoscaler", "Secret", "ConfigMap"),
-        writes("env", "envFrom", "args", "command", "replicas"),
-    ),
-    few=False,
-)
-"""As those say who sell calls: Stripe, SendGrid, OpenAI. It is the sum of a month, and no release of today's. So are
-the numbers of a database's rows and transactions
-(https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-FOR-WRAPAROUND)."""
 CONFLICT = Cause(
     "programs that write the same object",
     re.compile(r"the object has been modified; please apply your changes to the latest version"),
@@ -357,30 +224,6 @@ BUDGETS = Cause(
     re.compile(r"(?:matches multiple|has more than one) PodDisruptionBudget"),
     any_of(is_a("PodDisruptionBudget"), writes("labels")),
 )
-FILE = Cause(
-    "a file that is not there",
-    re.compile(r"no such file or directory|FileNotFoundError|NoSuchFileException|\bENOENT\b", re.IGNORECASE),
-    any_of(
-        is_a("ConfigMap", "Secret", "ServiceAccount", "Namespace", "PersistentVolumeClaim", "Job", "CronJob"),
-        is_a("MutatingWebhookConfiguration", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"),
-        is_custom_kind,
-        writes("image", "env", "envFrom", "args", "command", "volumes", "volumeMounts", "initContainers"),
-    ),
-    few=False,
-)
-"""Of another pod's making, too: what injects a container that would have written it."""
-UNPARSED = Cause(
-    "a configuration that cannot be parsed",
-    re.compile(
-        r"config(?:uration)?(?: file)? error|invalid config(?!map)|error (?:during )?parsing|unknown directive"
-        r"|\[emerg\]|\b(?:yaml|toml): line \d+: (?!cannot unmarshal)"
-        r"|\b(?:at )?line \d+,? col(?:umn)? \d|\.(?:conf|cfg|ya?ml|toml|json):\d+",
-        re.IGNORECASE,
-    ),
-    any_of(UNFIT.leads, writes("volumes", "volumeMounts")),
-    few=False,
-)
-"""As nginx, HAProxy, Redis, Prometheus, Vector, Fluent Bit, and who uses https://pkg.go.dev/gopkg.in/yaml.v3 say it."""
 HARDWARE = Cause(
     "a machine that is ill",
     re.compile(
@@ -473,11 +316,16 @@ CAUSES = (
     EXHAUSTED,
     DISK,
     USED_UP,
+    PART,
+    KEPT,
     CREDENTIALS,
+    PROTOCOL,
     CONFLICT,
     UNREADABLE,
     UNFIT,
     UNPARSED,
+    OPTION,
+    SETTING,
     FILE,
 )
 """The first that fits counts."""

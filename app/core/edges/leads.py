@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from app.core.edges.references import is_custom
 from app.core.entities import WORKLOADS
@@ -16,6 +17,19 @@ from app.core.objects.values import NUMBER
 
 Leads = Callable[[Change], bool]
 """Whether a change can lead to complaints of one cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """``told`` is how it is said; ``leads`` which changes can be behind it, ``few`` whether these are few of
+    all. ``of`` says it to a person."""
+
+    of: str
+    told: re.Pattern[str]
+    leads: Leads
+    few: bool = True
+
+
 CLAIMS = frozenset({"StorageClass", "PersistentVolumeClaim", "PersistentVolume", "CSIDriver", "VolumeAttributesClass"})
 """By what volumes are provided."""
 ADMISSION = frozenset({"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "APIService"})
@@ -23,8 +37,6 @@ ADMISSION = frozenset({"MutatingWebhookConfiguration", "ValidatingWebhookConfigu
 _CERTIFICATES = frozenset({"Secret", "Certificate", "Issuer", "ClusterIssuer", "CertificateSigningRequest"})
 NAME_SERVERS = re.compile(r"coredns|kube-dns|local-?dns|dns-cache")
 """What answers for the names of a cluster, by what it is called."""
-NETWORK_FAILS = re.compile(r"no route to host|network is unreachable|i/o timeout|connection timed out|connect: timeout")
-"""What is said where packets do not arrive, or none comes back."""
 MESHES = re.compile(r"\bmesh|envoy|istio|linkerd|ztunnel|\bl5d\b|consul-connect|kuma")
 """What calls between pods go through, by what it is called."""
 NETWORKS = re.compile(

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from app.core.edges.causes import TRUST
+from app.core.edges import said
 from app.core.edges.leads import MAKES_NODES, MESHES, NAME_SERVERS, NETWORKS
 from app.core.edges.mechanism import BEFORE_RUNNING, SERVING
 from app.core.edges.operators import users_of
+from app.core.edges.program_causes import TRUST
 from app.core.edges.references import is_custom
 from app.core.edges.topology import Topology
 from app.core.entities import WORKLOADS, Entity
@@ -35,8 +36,8 @@ _AGENTS = re.compile(rf"kube-proxy|{NETWORKS.pattern}|{NAME_SERVERS.pattern}|{ME
 _DENIED = "denied the request"
 """What the API server says where a webhook answered (apiserver/pkg/admission/plugin/webhook/errors/statuserror.go)."""
 _NETWORK = re.compile(
-    r"i/o timeout|no route to host|connection (?:refused|timed out|reset)|no such host|EAI_AGAIN|name resolution"
-    r"|server misbehaving|network is unreachable|context deadline exceeded",
+    rf"{said.UNREACHED.pattern}|{said.NO_NAME.pattern}|connection (?:refused|reset)|ECONNREFUSED|ECONNRESET"
+    r"|context deadline exceeded",
     re.IGNORECASE,
 )
 """What is said of the network, or of names, whoever is called."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from datetime import timedelta
 
-from app.core.edges.causes import EXHAUSTED
 from app.core.edges.mechanism import SERVING
+from app.core.edges.program_causes import EXHAUSTED
 from app.core.entities import WORKLOADS, workload
 from app.core.findings import Evidence
 from app.core.model import SLOT_SECONDS, Change, Outcome, Verb

@@ -15,8 +15,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.core.edges.burdens import burdens
-from app.core.edges.causes import LINKED, NOT_LET_IN, OUTSIDE, PORTS, QUOTA, RIGHTS, SCHEMA, UNFIT, UNREADABLE, Cause
+from app.core.edges.causes import LINKED, NOT_LET_IN, OUTSIDE, PORTS, QUOTA, RIGHTS
 from app.core.edges.front_doors import DOORS
+from app.core.edges.leads import Cause
 from app.core.edges.mechanism import (
     AT_ONCE,
     BEFORE_RUNNING,
@@ -38,6 +39,7 @@ from app.core.edges.mechanism import (
     only_restarts,
     plausible,
 )
+from app.core.edges.program_causes import SCHEMA, UNFIT, UNREADABLE
 from app.core.edges.references import is_custom
 from app.core.edges.served import ASKED
 from app.core.entities import NODES, POD_MAKING, WORKLOADS, Entity, pods_in, workload
@@ -214,11 +216,12 @@ def _is_same_drain(candidate: Candidate, signal: Signal) -> bool:
 
 def _leads(candidate: Candidate, cause: Cause) -> bool:
     """Whether a change can lead to what is said; one that a program followed, by what it did: where it rolled out what
-    a custom resource says, only that."""
+    a custom resource says, and did not only restart what reads that, only that."""
     acts = candidate.set_off
     if not acts:
         return cause.leads(candidate.change)
-    rolled_out = is_custom(candidate.change.resource) and any(act.resource.kind in WORKLOADS for act in acts)
+    anew = (act for act in acts if act.resource.kind in WORKLOADS and not only_restarts(act))
+    rolled_out = is_custom(candidate.change.resource) and any(anew)
     return not rolled_out or any(cause.leads(act) for act in acts)
 
 

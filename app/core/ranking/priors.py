@@ -7,9 +7,10 @@ import math
 import re
 from functools import lru_cache
 
-from app.core.edges.causes import EXPIRED, TRUST
+from app.core.edges.causes import EXPIRED
 from app.core.edges.loglevels import only_quieter
 from app.core.edges.mechanism import by_schedule, only_reacts_to, only_restarts, wakes
+from app.core.edges.program_causes import TRUST
 from app.core.entities import WORKLOADS
 from app.core.findings import Evidence
 from app.core.model import Change, FieldDiff, Path, Verb

@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from app.core.edges.causes import OUTSIDE
+from app.core.edges.said import NO_CONNECTION
 from app.core.edges.served import ASKED
 from app.core.edges.topology import Named, Topology
 from app.core.objects.dependencies import hosts
@@ -20,13 +21,14 @@ OVERRUN = "overrun"
 """The fact that says who of them is asked for far more than before."""
 
 
-NO_CONNECTION = re.compile(r"too many (?:clients|connections)|connection slots are reserved", re.IGNORECASE)
-"""What databases say of themselves that have as many connections as they may."""
 _ANSWERS = re.compile(
-    rf"{NO_CONNECTION.pattern}|maxmemory|\bMISCONF\b|\bREADONLY\b|\bLOADING\b"
+    rf"{NO_CONNECTION.pattern}|maxmemory|\bMISCONF\b|\bREADONLY\b|\bLOADING\b|CLUSTERDOWN|MASTERDOWN|NOREPLICAS"
     r"|statement timeout|lock (?:wait )?timeout|deadlock (?:detected|found)|obtain lock|basic\.nack|resource.locked"
-    r"|NotLeader|not.?enough.?(?:in.?sync.?)?replicas|RecordTooLarge|cluster_block_exception|es_rejected_execution"
-    r"|read.only (?:mode|transaction|replica)|in recovery mode|is starting up|NotWritablePrimary|not primary"
+    r"|Not_?Leader|LEADER_NOT_AVAILABLE|COORDINATOR_\w+|no primary\b|not.?enough.?(?:in.?sync.?)?replicas"
+    r"|Record_?Too_?Large|MESSAGE_TOO_LARGE|cluster_block_exception|es_rejected_execution|circuit_breaking_exception"
+    r"|read.only (?:mode|transaction|replica)|in recovery mode|is (?:starting up|shutting down)|not yet accepting"
+    r"|NotWritablePrimary|not primary|terminating connection due to|could not serialize access|low on memory"
+    r"|etcdserver: |SERVER_ERROR|query_wait_timeout|server is not accepting|\bORA-0?(?:1033|1034|1089|12528)\b"
     r"|SQLSTATE.{0,2}(?:40|53|57)",
     re.IGNORECASE,
 )

@@ -11,20 +11,11 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from app.core.changes.audit import error_template
-from app.core.edges.causes import (
-    FILE,
-    NAMES,
-    NODES_MADE,
-    PROGRAM,
-    PULLING,
-    REGISTRY,
-    RUNTIME,
-    VOLUMES,
-    Cause,
-    cause_of,
-)
-from app.core.edges.leads import NETWORK_FAILS
+from app.core.edges.causes import NODES_MADE, PROGRAM, PULLING, REGISTRY, RUNTIME, VOLUMES, cause_of
+from app.core.edges.leads import Cause
 from app.core.edges.mechanism import refused_by, refuser
+from app.core.edges.program_causes import FILE, NAMES
+from app.core.edges.said import UNREACHED
 from app.core.entities import NODES, Entity, altered, of_resource, pods_in
 from app.core.model import SLOT_SECONDS, ObjectState, Outcome, Rollout, Symptom, SymptomSource
 from app.core.objects.pod_states import DIED, EVICTED, PREEMPTED, TAKEN
@@ -366,7 +357,7 @@ def _node_agents(reason: str, message: str, cause: Cause | None) -> dict[Entity,
         return {altered("", "pods", "create"): 0.7}
     if reason == "FailedCreatePodSandBox" and "network" in message.lower():
         return {("agent", "cni"): 0.9}
-    return {("agent", "cni"): 0.5} if NETWORK_FAILS.search(message) else {}
+    return {("agent", "cni"): 0.5} if UNREACHED.search(message) else {}
 
 
 def _where(homes: Counter[Entity]) -> str:

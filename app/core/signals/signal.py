@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from app.core.edges.causes import Cause
+from app.core.edges.leads import Cause
 from app.core.entities import Entity
 from app.core.model import SLOT_SECONDS
 from app.core.onset import Floats

@@ -5,22 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from app.core.edges.causes import (
-    CONFLICT,
-    DISK,
-    EXHAUSTED,
-    FILE,
-    HARDWARE,
-    INVALID,
-    QUOTA,
-    RIGHTS,
-    UNFIT,
-    UNREADABLE,
-    UNSAID,
-    USED_UP,
-    Cause,
-    cause_of,
-)
+from app.core.edges.causes import CONFLICT, HARDWARE, INVALID, QUOTA, RIGHTS, UNSAID, cause_of
+from app.core.edges.leads import Cause
+from app.core.edges.program_causes import DISK, EXHAUSTED, FILE, UNFIT, UNREADABLE, USED_UP
 from app.core.model import Change, FieldDiff, Verb
 from tests.core.edges.test_causes import EXPIRED, image, kind, request
 from tests.core.factories import a_change, a_resource, after

@@ -1,0 +1,131 @@
+"""Words by which programs say what they lack, whatever they are written in: of Go, Java, Python, Node.js, .NET, Ruby,
+PHP and Rust, of OpenSSL and the C library, and of the servers that are most called.
+
+causes.py says which changes each can come of. Sources: https://pkg.go.dev/net#DNSError ,
+https://pkg.go.dev/crypto/x509#CertificateInvalidError , https://nodejs.org/api/errors.html ,
+https://docs.openssl.org/master/man3/X509_STORE_CTX_get_error/ , https://man7.org/linux/man-pages/man3/errno.3.html ,
+https://www.postgresql.org/docs/current/errcodes-appendix.html ,
+https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html ,
+https://docs.oracle.com/en/error-help/db/ , https://redis.io/docs/latest/develop/reference/ ,
+https://kafka.apache.org/protocol#protocol_error_codes , https://www.rabbitmq.com/docs/access-control ,
+https://www.elastic.co/docs/troubleshoot/elasticsearch ; and what these programs print.
+"""
+
+from __future__ import annotations
+
+import re
+
+Words = re.Pattern[str]
+
+
+def _any(*words: str) -> Words:
+    return re.compile("|".join(words), re.IGNORECASE)
+
+
+UNREACHED = _any(
+    r"no route to host|(?:network|host) is unreachable|host unreachable|i/o timeout|connect: timeout",
+    r"connect(?:ion|ing)?\b(?: [^|\s]+){0,6} timed out|connection timed? ?out|connect ?timeout|connect timed out",
+    r"\bETIMEDOUT\b|\bEHOSTUNREACH\b|\bENETUNREACH\b|connected host has failed to respond",
+)
+"""Packets do not arrive, or none comes back."""
+CUT_OFF = _any(
+    r"refused|\bECONNRESET\b|reset by peer|connection (?:was )?(?:reset|closed|aborted|lost)|hang up|broken pipe",
+    r"\bEPIPE\b|(?:failed|unable) to connect|(?:could not|couldn't|cannot|can't) connect|gone away|lost connection",
+    r"unexpected EOF|no healthy upstream|upstream connect error|prematurely closed",
+)
+"""Nobody listens there, or whoever did has hung up."""
+UNANSWERED = _any(r"timed? ?out|timeout|deadline.exceeded")
+"""No answer came in time."""
+NO_NAME = _any(
+    r"\blookup \S+.*(?:no such host|server misbehaving|i/o timeout)|\blookup address information",
+    r"name resolution|(?:name or service|nodename nor servname(?: provided)?,? or) not known|name does not resolve",
+    r"\bSERVFAIL\b|\bNXDOMAIN\b|\bEAI_AGAIN\b|\bENOTFOUND\b|UnknownHost|unknown (?:mysql server )?host\b",
+    r"(?:couldn't|could not|cannot|can't|unable to|failed to) resolve (?:host|server|name|address)",
+    r"could not translate host name|host not found|no such host is known|non-existing domain|no resolvable",
+    r"\bdns (?:resolution|lookup|query)\b.{0,40}(?:fail|time)|DnsNameResolver|DnsErrorCause",
+)
+NOT_TRUSTED = _any(
+    r"x509: |certificate.verify.(?:failed|error)|self.signed|PKIX path|UnknownIssuer|invalid peer certificate",
+    r"unable.to.(?:get.local.issuer|get.issuer|verify.the.first|verify.leaf)|unknown (?:certificate )?authority",
+    r"unknown.ca\b|bad.certificate|certificate.unknown|certificate is (?:valid for|not (?:trusted|valid for))",
+    r"altname|subject alternative |SSLPeerUnverified|hostname mismatch|no required SSL certificate",
+    r"remote certificate (?:is invalid|was rejected)",
+)
+"""Of a certificate that is shown: by an issuer that is not trusted, or for another name."""
+NOT_LET_IN = _any(
+    r"authentication failed|authenticationerror|password|invalid (?:api )?(?:key|token|credential|grant|client)",
+    r"unauthori[sz]ed|\b401\b|access ?denied|WRONGPASS|NOAUTH|bad credentials|not authori[sz]ed|login failed",
+    r"NoCredential|locate credentials|InvalidClientTokenId|SignatureDoesNotMatch|ACCESS_REFUSED|no pg_hba\.conf entry",
+    r"missing authentication|(?:topic|group|cluster|transactional_?id)_?authorization_?failed|SASL authentication",
+    r"LDAP: error code 49|\bNOPERM\b|role \S+ does not exist",
+    r"\bjwt|invalid.{0,2}(?:audience|issuer|signature)|token (?:is|was) (?:invalid|not valid)",
+)
+DISK_FULL = _any(
+    r"no space left on device|disk (?:is )?full|ENOSPC|disk quota exceeded|could not extend file",
+    r"not enough (?:disk |free )?space (?:on|in|left)|(?:out of|insufficient|low on|no) disk space",
+    r"disk watermark|disk free space alarm|the table '\S+' is full",
+)
+USED_BY_ONE = _any(
+    r"too many open files|\bEMFILE\b|\bENFILE\b|unable to create (?:new )?native thread|can't start new thread",
+    r"pthread_create.*failed|failed to create new OS thread|fork\b.*resource temporarily unavailable",
+    r"inotify (?:instances|watches)|inotify_add_watch|file watchers reached",
+    r"(?:connect|dial|request).*(?:cannot assign requested address|EADDRNOTAVAIL)",
+)
+"""A limit of the operating system (getrlimit(2), inotify(7), ip_local_port_range): it takes a while to be reached."""
+OTHER_TABLES = _any(
+    r"unknown column|no such (?:column|table)|(?:column|relation|table) \S+ (?:does not|doesn.t) exist",
+    r"(?:table or view|function|type|schema) (?:\S+ )?does not exist|\bORA-0090[04]\b",
+    r"undefined (?:column|table)|invalid column name|invalid object name|unknown collection",
+    r"null value in column|doesn't have a default value|violates (?:not-null|check) constraint",
+    r"invalid input value for enum|value too long for type|data too long for column|data truncated for column",
+)
+"""Another version of a program knows other tables, or others' limits."""
+OTHER_PROTOCOL = _any(
+    r"HTTP response to HTTPS client|HTTP request (?:was sent )?to (?:an )?HTTPS (?:server|port)",
+    r"first record does not look like a TLS handshake|wrong.version.number|SSL23_GET_SERVER_HELLO|unsupported.protocol",
+    r"unrecognized SSL message|plaintext connection\?|not an SSL/TLS record|handshake_failure|handshake failure",
+    r"protocol version not supported|no cipher suites? in common|server does not support SSL",
+    r"(?:malformed|unexpected) HTTP (?:response|version)|preface.{0,20}(?:invalid|bogus|not)|ALERT_PROTOCOL_VERSION",
+    r"Received fatal alert: protocol_version|SSL required|TLS required|require_secure_transport",
+)
+"""One speaks TLS, or another version of it or of HTTP, where the other does not."""
+FILE_KEPT = _any(
+    r"\bEACCES\b|\bEROFS\b|read-only file ?system|(?:errno 13\]|errno 30\]|\(13: permission denied)",
+    r"(?:open|mkdir|create|write|unlink|rename|chown|chmod|stat|touch|cannot \w+ (?:\w+ )?)\b[^|]{0,120}"
+    r"(?:permission denied|operation not permitted)",
+    r"\(permission denied\)|AccessDeniedException: /|Access to the path .* is denied|listen.*: permission denied",
+)
+"""A file that a process may not read or write, or a port that it may not open."""
+NO_PART = _any(
+    r"ModuleNotFoundError|no module named|cannot find (?:module|package)|ClassNotFound|NoClassDefFound",
+    r"NoSuchMethodError|error while loading shared libraries|cannot open shared object|could not find or load main",
+    r"undefined symbol|version .GLIBC|cannot load such file|could not load (?:file or assembly|library)|DllNotFound",
+)
+"""What belongs to a program and is not in its image, or not where it looks."""
+NO_OPTION = _any(
+    r"unknown (?:shorthand )?(?:flag|option|argument)s?\b|flag provided but not defined|no such option",
+    r"unrecogni[sz]ed (?:argument|option|VM option)|could not create the java virtual machine",
+    r"(?:invalid|illegal|unexpected) (?:option|argument)\b(?! (?:supplied|passed|type))",
+)
+"""A program is started with what this version of it does not take."""
+NO_SETTING = _any(
+    r"(?:environment variable|env(?:ironment)? var)s?\b.{0,60}(?:not (?:set|found|defined)|missing|required|empty)",
+    r"(?:missing|undefined|unset) (?:required )?(?:environment variable|env(?:ironment)? var|config|setting|propert)",
+    r"KeyError: '[A-Z][A-Z0-9_]{2,}'|required key \w+ missing value|could not resolve placeholder",
+    r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+ (?:is not set|not set|must be set|is required|is missing|is undefined|is empty)",
+    r"Failed to bind properties|No value (?:found |provided )?for key",
+)
+"""A program is not told what it asks to be told."""
+UNREADABLE = _any(
+    r"WRONGTYPE|(?:de)?serializationexception|deserializ\w+ (?:key|value|record|message|payload|object)",
+    r"unknown magic byte|unpickl\w+|InvalidClassException|incompatible (?:schema|with an earlier schema)",
+    r"unknown (?:wire type|enum value)|incompatible with server|database files are incompatible",
+)
+"""Of a store, a queue or a cache that several read: https://redis.io/docs/latest/develop/reference/protocol-spec/ ,
+https://kafka.apache.org/documentation/ (RecordDeserializationException)."""
+NO_CONNECTION = _any(
+    r"too many (?:clients|connections)|connection slots are reserved|max number of clients reached",
+    r"max_client_conn|max_user_connections|no more connections allowed|connection limit exceeded",
+    r"maximum number of (?:sessions|processes|connections)|\bORA-(?:12516|12518|12519|12520|00018|00020)\b",
+)
+"""What databases say of themselves that have as many connections as they may."""
