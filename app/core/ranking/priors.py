@@ -11,6 +11,7 @@ from app.core.edges.causes import EXPIRED
 from app.core.edges.loglevels import only_quieter
 from app.core.edges.mechanism import by_schedule, only_reacts_to, only_restarts, wakes
 from app.core.edges.program_causes import TRUST
+from app.core.edges.said import NO_CONNECTION
 from app.core.entities import WORKLOADS
 from app.core.findings import Evidence
 from app.core.model import Change, FieldDiff, Path, Verb
@@ -19,7 +20,6 @@ from app.core.objects.grants import accepts_more, only_allows_more
 from app.core.objects.values import is_for_another, is_major, is_rebuilt
 from app.core.ranking.case import Case, Facts, say
 from app.core.ranking.scoped import is_untied
-from app.core.signals.blamed import NO_CONNECTION
 from app.core.signals.signal import SignalKind
 
 SYSTEM_NAMESPACES = frozenset({"kube-system", "calico-system", "cilium", "istio-system", "tigera-operator"})
