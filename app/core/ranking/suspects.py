@@ -11,7 +11,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from statistics import median
 
@@ -45,6 +45,7 @@ from app.core.ranking.same_edit import releases
 from app.core.ranking.scoped import touches
 from app.core.ranking.shared import shared
 from app.core.ranking.shortlist import ALL_READ, Unread
+from app.core.signals.addressed import with_names
 from app.core.signals.blamed import with_blamed
 from app.core.signals.budgets import with_unready
 from app.core.signals.calls import Loads, Slots, axis, caller_rows, loads
@@ -118,6 +119,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES, apart: frozense
     """Rank the changes before an incident. ``rules`` lets an ablation leave some out, as ``apart`` does of what is told
     apart in a rise of calls."""
     incident, now = gathered.incident, gathered.now
+    gathered = replace(gathered, symptoms=with_names(gathered.symptoms, gathered.states))
     fights = write_fights((c for c in gathered.changes if c.at <= now), stands_for=gathered.unread.stands_for)
     new = newborn((c for c in gathered.changes if c.at <= now), gathered.rollouts)
     slots = axis(gathered.calls, until=now.timestamp())
