@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.model import Json
+from app.core.model import Object
 from app.core.signals.addressed import with_names
 from tests.core.company import first, ranked
 from tests.core.factories import a_change, a_resource, a_state, a_symptom, a_workload, after, an_alert, an_incident
@@ -14,7 +14,7 @@ LEDGER = a_resource("StatefulSet", "ledger-db", "bank")
 PLACE = ("spec", "template", "spec", "containers", (("name", "web"),))
 
 
-def service(*addresses: str, name: str = "ledger-db") -> Json:
+def service(*addresses: str, name: str = "ledger-db") -> Object:
     return {"spec": {"clusterIPs": list(addresses), "selector": {"app": name}, "ports": [{"port": 5432}]}}
 
 
