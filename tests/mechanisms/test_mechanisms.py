@@ -58,7 +58,6 @@ KNOWN = {
     "database-at-the-provider-is-down-below-a-gentler-probe": "a probe that was changed is taken for why it fails",
     "readers-of-a-queue-that-never-say-they-are-done": "that a broker complains of its client is not understood",
     "port-of-one-node-falls-back-to-a-hundred-megabits": "what leads elsewhere counts less, so that a leader gets more",
-    "tariffs-released-with-a-calculation-that-takes-four-times-as-long": "a harmless release of the client is nearer",
     "programs-start-before-their-proxy-is-there": "the rollout that met it is nearer, and what it says is ordinary",
     "key-of-somebody-who-has-left-the-house": "how often an agent looks is believed, by little more than half",
     "nobody-is-told-any-more-to-read-the-queue-of-the-mails": "that an alert names what a list lost is not known",

@@ -25,6 +25,7 @@ from app.core.ranking.explain import BY_CALLING, CLOCK_SKEW, Match, before, is_a
 from app.core.ranking.latent import began
 from app.core.ranking.priors import ROOM, by_itself, novelty, plane, risk
 from app.core.ranking.scoped import NAMED, in_scope
+from app.core.signals.blamed import BLAMES
 from app.core.signals.calls import caller_name
 from app.core.signals.evictions import DELETER
 from app.core.signals.signal import Signal, SignalKind
@@ -283,14 +284,21 @@ def own_rollout(case: Case, facts: Facts) -> Evidence | None:
         return None
     if well > max(running, SLOT):
         weight = -0.9 * math.log1p(well / max(running, SLOT))
-        if facts.candidate.set_off or (main and (main.signal.users or main.via[0] == "calls" or _fills(main.signal))):
-            # A pod that is well may still do harm, ask for too much, or for what cannot be, or answer late or wrong, or
-            # give back nothing of what it took.
-            weight /= 2
+        weight /= 2 if _may_harm_while_well(facts, main) else 1
         return say("rollout", weight, f"Its rollout went through and its pods were well for {seconds(well)} after.")
     if case.incident.scope.workloads:
         return say("rollout", -0.2, f"Its rollout finished in {seconds(running)}: the new pods are available.")
     return None
+
+
+def _may_harm_while_well(facts: Facts, main: Match | None) -> bool:
+    """Whether what is told is harm that pods which are well may do: who asks for too much, or for what cannot be, who
+    answers others late or wrong, as these say, or who gives back nothing of what it took."""
+    if any(match.via[0] in ("calls", "named") and BLAMES in match.signal.facts for match in facts.matches):
+        return True
+    if main is not None and (main.signal.users or main.via[0] == "calls" or _fills(main.signal)):
+        return True
+    return bool(facts.candidate.set_off)
 
 
 def _is_of_room(candidate: Candidate, match: Match) -> bool:
