@@ -31,7 +31,7 @@ test: setup ## everything that checks the project
 	$(BIN)/lint-imports
 	$(BIN)/djlint templates --lint --quiet
 	$(BIN)/python tools/file_sizes.py
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist loadfile $(TESTS)
 
 security: setup ## what is promised of security (docs/security.md), tried, and its figures: some minutes
 	$(BIN)/pytest -n 2 --dist loadfile -m "not long" -p tests.security.figures $$($(BIN)/python -m tests.security)
