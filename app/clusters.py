@@ -35,8 +35,8 @@ from app.store.database import Database
 from app.store.redaction import read_redactor, spool_key
 from app.supervise import Pulses, Worker, keep, keep_running, pause
 from app.tasks import end
-from app.web.cluster_tokens import ClusterTokens
 from app.web.deps import NoRoomError, QueryError, TooLargeError
+from app.web.known_tokens import KnownTokens
 
 if TYPE_CHECKING:
     from app.collect.live import Live
@@ -45,6 +45,8 @@ LOOK_EVERY = timedelta(seconds=10)
 """How long a revoked token of an API server may go on working, and a cluster that is to be followed may wait."""
 RECONCILE_EVERY = timedelta(minutes=5)
 """Between two looks at what an Alertmanager lists: it tells by itself what changes, and that may have gone unheard."""
+NOTE_EVERY = timedelta(minutes=1)
+"""Between two times that it is written down which tokens were used."""
 FIRST_LOOK = timedelta(seconds=5)
 """So long the start waits for tokens, that who sends at once need not be told to wait."""
 
@@ -84,7 +86,7 @@ class Clusters:
         """Clusters that are not followed, and of which that is noted."""
         self._complaint = ""
         self._prometheus: dict[str, Prometheus] = {}
-        self.tokens = ClusterTokens(database.write, clock)
+        self.tokens = KnownTokens(database.write, clock)
 
     def recordings(self) -> tuple[Recording, ...]:
         """Of every cluster that this process records."""
@@ -273,12 +275,15 @@ class Clusters:
                 await self._look()
         except (SQLAlchemyError, TimeoutError) as error:
             log.warning("tokens of API servers cannot be read yet, trying on", error=type(error).__name__)
-        worker = Worker("clusters to follow", self._look, LOOK_EVERY)
-        looking = asyncio.create_task(keep(worker, None, pulses=self._pulses))
+        workers = (
+            Worker("clusters to follow", self._look, LOOK_EVERY),
+            Worker("use of tokens", self.tokens.note, NOTE_EVERY),
+        )
+        jobs = [asyncio.create_task(keep(worker, None, pulses=self._pulses)) for worker in workers]
         try:
             yield
         finally:
-            await end([looking])
+            await end(jobs)
             await end(task for _, task in self._alerting.values())
             await end(task for _, _, task in self._watched.values())
             await end(task for _, task in self._recorded.values())

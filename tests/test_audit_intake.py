@@ -22,8 +22,8 @@ from app.store import tokens
 from app.store.database import Database
 from app.store.tokens import Purpose
 from app.supervise import Pulses
-from app.web.cluster_tokens import ClusterTokens
 from app.web.deps import Deps
+from app.web.known_tokens import KnownTokens
 from app.web.routes import create_app
 
 HOST = "http://foreshock.test"
@@ -38,7 +38,7 @@ class Site:
     """The site whose database is away since the tokens were read; nothing follows its spools."""
 
     audit: Clusters
-    known: ClusterTokens
+    known: KnownTokens
     data_dir: Path
     token: str
     transport: httpx2.ASGITransport
@@ -59,7 +59,7 @@ async def site(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     async with database.write.begin() as conn:
         token = await tokens.create_for_cluster(conn, "shop", now=NOW)
     nowhere = create_async_engine("postgresql+psycopg://nobody@127.0.0.1:1/none")
-    known = ClusterTokens(database.write, lambda: NOW)
+    known = KnownTokens(database.write, lambda: NOW)
     await known.refresh()
     audit = Clusters(
         Database(read=nowhere, scoped=nowhere, write=nowhere, turns=nowhere),
@@ -140,7 +140,7 @@ async def test_a_revoked_and_an_expired_token_end(site: Site, database: Database
         await tokens.revoke(conn, site.token, now=NOW)
     await site.known.refresh()
     assert site.known.cluster_of(site.token) is None
-    later = ClusterTokens(database.write, lambda: NOW)
+    later = KnownTokens(database.write, lambda: NOW)
     await later.refresh()
     assert later.cluster_of(site.token) is None
 
@@ -151,17 +151,18 @@ async def test_what_is_known_is_kept_while_the_database_is_away_and_use_is_noted
     assert site.known.cluster_of(site.token) == "shop"
     with monkeypatch.context() as patched:
         patched.setattr(site.known, "_write", create_async_engine("postgresql+psycopg://nobody@127.0.0.1:1/none"))
-        with pytest.raises(Exception, match="connection"):
-            await site.known.refresh()
+        for at_work in (site.known.refresh, site.known.note):
+            with pytest.raises(Exception, match="connection"):
+                await at_work()
     assert site.known.cluster_of(site.token) == "shop"
-    await site.known.refresh()
+    await site.known.note()
     async with database.read.connect() as conn:
         listed = [one for one in await tokens.read(conn, now=NOW) if one.cluster == "shop" and one.last_used_at]
     assert [(one.role, one.last_used_at) for one in listed] == [(None, NOW)]
 
 
 async def test_a_token_is_not_refused_before_it_is_known_which_are_good(site: Site, database: Database) -> None:
-    unread = ClusterTokens(database.write, lambda: NOW)
+    unread = KnownTokens(database.write, lambda: NOW)
     nobody = create_app(Deps(database.read, database.write, HOST, lambda: NOW, cluster_of=unread.cluster_of))
     headers = {"Authorization": f"Bearer {site.token}"}
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=nobody), base_url=HOST, headers=headers) as client:

@@ -47,6 +47,11 @@ async def spool_key(conn: AsyncConnection) -> bytes:
 
 
 async def _key(conn: AsyncConnection, name: str) -> bytes:
-    await conn.execute(insert(installation).values(name=name, value=secrets.token_bytes(32)).on_conflict_do_nothing())
-    found = await conn.execute(select(installation.c.value).where(installation.c.name == name))
-    return bytes(found.scalar_one())
+    """Written once and read ever after: a server that takes no writes has it, too."""
+    wanted = select(installation.c.value).where(installation.c.name == name)
+    found = (await conn.execute(wanted)).scalar_one_or_none()
+    if found is None:
+        made = insert(installation).values(name=name, value=secrets.token_bytes(32))
+        await conn.execute(made.on_conflict_do_nothing())
+        found = (await conn.execute(wanted)).scalar_one()
+    return bytes(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, and_, func, select, update
+from sqlalchemy import ColumnElement, and_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store import audit, tables, tokens
@@ -13,11 +13,7 @@ from app.store.tokens import Purpose, Token, token_of
 
 def _open(now: datetime) -> ColumnElement[bool]:
     """That a row is a session which is good now."""
-    t = tables.tokens.c
-    used = func.coalesce(t.last_used_at, t.created_at)
-    return and_(
-        t.purpose == Purpose.SESSION.value, t.revoked_at.is_(None), t.expires_at > now, used > now - tokens.IDLE
-    )
+    return and_(tables.tokens.c.purpose == Purpose.SESSION.value, tokens.is_good(now))
 
 
 async def read(conn: AsyncConnection, *, now: datetime) -> list[Token]:

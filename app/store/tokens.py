@@ -7,14 +7,14 @@ password hash would only make every request slow.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import Row, insert, or_, select, text, update
+from sqlalchemy import ColumnElement, Row, and_, func, insert, not_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.roles import Role, Scope
@@ -52,8 +52,6 @@ LIFETIME = {
 """How long a token lives unless its maker says otherwise."""
 IDLE = timedelta(hours=2)
 """A session that was not used for so long has ended. An open page of an incident uses it every 15 seconds."""
-_NOTED_EVERY = {Purpose.SESSION: timedelta(minutes=5)}
-"""How exactly use is noted; of others to the hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,19 +155,20 @@ async def _note(conn: AsyncConnection, token: Row[Any], *, ended: bool, now: dat
 class Bearer:
     """Who sends a token: what they may do, where (``scope``; None: everywhere), and what the token is for (its note),
     "" where nobody noted it. ``groups`` are those of whom a provider named (then the note is the name); None: nobody
-    did."""
+    did. ``token_id`` None: a provider let them in, and they have no token yet."""
 
     role: Role
     note: str
     scope: Scope | None = None
     groups: tuple[str, ...] | None = None
+    token_id: int | None = field(default=None, compare=False)
 
 
 async def check(conn: AsyncConnection, token: str, *, purpose: Purpose, now: datetime) -> Role | None:
-    """The role of a token that is good for ``purpose`` now, else None. Notes its use, to the hour; of a session, which
-    ends when it is IDLE, to five minutes.
+    """The role of a token that is good for ``purpose`` now, else None. A session is not once it is IDLE.
 
-    One statement: a page may afford it. A login token is not checked but used up: see ``use_login``.
+    One statement that writes nothing: a page may afford it, and a server that takes no writes answers it. That it was
+    used is noted apart: see ``note_used``. A login token is not checked but used up: see ``use_login``.
     """
     found = await bearer(conn, token, purpose=purpose, now=now)
     return None if found is None else found.role
@@ -182,7 +181,8 @@ async def bearer(conn: AsyncConnection, token: str, *, purpose: Purpose, now: da
 
 
 def _bearer(row: Row[Any]) -> Bearer:
-    return Bearer(Role(row.role), row.note, _scope(row.scope), None if row.groups is None else tuple(row.groups))
+    groups = None if row.groups is None else tuple(row.groups)
+    return Bearer(Role(row.role), row.note, _scope(row.scope), groups, row.id)
 
 
 def _scope(places: list[str] | None) -> Scope | None:
@@ -190,37 +190,27 @@ def _scope(places: list[str] | None) -> Scope | None:
     return None if places is None else Scope.parse(places)
 
 
-async def check_for_changes(conn: AsyncConnection, token: str, *, now: datetime) -> str | None:
-    """The one cluster ("": any) of whose external changes this token may tell now, None where it may not.
-
-    Notes its use, to the hour.
-    """
+async def check_for_changes(conn: AsyncConnection, token: str, *, now: datetime) -> ClusterToken | None:
+    """The token with the one cluster ("": any) of whose external changes it may tell now, None where it may not."""
     found = await _check(conn, token, purpose=Purpose.CHANGES, now=now)
-    return None if found is None else str(found.cluster)
+    return None if found is None else ClusterToken(found.id, Purpose.CHANGES, found.cluster, found.expires_at)
 
 
 async def _check(conn: AsyncConnection, token: str, *, purpose: Purpose, now: datetime) -> Row[Any] | None:
     found = await conn.execute(
-        text(
-            "WITH found AS ("
-            " SELECT id, role, cluster, note, scope, groups, last_used_at FROM tokens"
-            " WHERE digest = :digest AND purpose = :purpose"
-            " AND revoked_at IS NULL AND expires_at > :now"
-            " AND (purpose <> 'session' OR coalesce(last_used_at, created_at) > :idle_since)"
-            "), noted AS ("
-            " UPDATE tokens t SET last_used_at = :now FROM found f WHERE t.id = f.id"
-            " AND (f.last_used_at IS NULL OR f.last_used_at < :noted_before)"
-            ") SELECT role, cluster, note, scope, groups FROM found"
-        ),
-        {
-            "digest": digest(token),
-            "purpose": purpose.value,
-            "now": now,
-            "idle_since": now - IDLE,
-            "noted_before": now - _NOTED_EVERY.get(purpose, timedelta(hours=1)),
-        },
+        select(tables.tokens).where(
+            tables.tokens.c.digest == digest(token), tables.tokens.c.purpose == purpose.value, is_good(now)
+        )
     )
     return found.first()
+
+
+def is_good(now: datetime) -> ColumnElement[bool]:
+    """That a row is a token which is good now."""
+    t = tables.tokens.c
+    used = func.coalesce(t.last_used_at, t.created_at)
+    is_idle = and_(t.purpose == Purpose.SESSION.value, used <= now - IDLE)
+    return and_(t.revoked_at.is_(None), t.expires_at > now, not_(is_idle))
 
 
 async def use_login(conn: AsyncConnection, token: str, *, now: datetime) -> Bearer | None:
@@ -234,7 +224,7 @@ async def use_login(conn: AsyncConnection, token: str, *, now: datetime) -> Bear
             tables.tokens.c.expires_at > now,
         )
         .values(revoked_at=now, last_used_at=now)
-        .returning(tables.tokens.c.role, tables.tokens.c.note, tables.tokens.c.scope, tables.tokens.c.groups)
+        .returning(tables.tokens)
     )
     row = found.first()
     return None if row is None else _bearer(row)
@@ -301,12 +291,29 @@ async def read_of_clusters(conn: AsyncConnection, *, now: datetime) -> dict[byte
     return {row.digest: ClusterToken(row.id, Purpose(row.purpose), row.cluster, row.expires_at) for row in found}
 
 
-async def note_used(conn: AsyncConnection, ids: Collection[int], *, now: datetime) -> None:
-    """Notes the use of tokens that were checked without the database, to the hour."""
+async def read_digests(conn: AsyncConnection, *, most: int, now: datetime) -> frozenset[bytes]:
+    """Of the credentials of people and programs that are good now, what is stored of them; of more than ``most`` those
+    that were made or used last."""
     t = tables.tokens.c
-    if ids:
-        await conn.execute(
-            update(tables.tokens)
-            .where(t.id.in_(ids), or_(t.last_used_at.is_(None), t.last_used_at < now - timedelta(hours=1)))
-            .values(last_used_at=now)
-        )
+    found = await conn.execute(
+        select(t.digest)
+        .where(t.purpose.in_([Purpose.API.value, Purpose.SESSION.value, Purpose.CHANGES.value]), is_good(now))
+        .order_by(func.coalesce(t.last_used_at, t.created_at).desc())
+        .limit(most)
+    )
+    return frozenset(found.scalars())
+
+
+async def note_used(conn: AsyncConnection, used: Mapping[int, datetime]) -> None:
+    """Notes when tokens, by their ids, were used last: to the hour, and of a session, which ends when it is IDLE, to
+    five minutes."""
+    if used:
+        await conn.execute(_NOTE_USED, {"ids": list(used), "times": list(used.values())})
+
+
+_NOTE_USED = text("""
+    UPDATE tokens t SET last_used_at = used.at
+    FROM unnest(CAST(:ids AS bigint[]), CAST(:times AS timestamptz[])) AS used (id, at)
+    WHERE t.id = used.id AND (t.last_used_at IS NULL OR t.last_used_at < used.at - CASE t.purpose
+        WHEN 'session' THEN interval '5 minutes' ELSE interval '1 hour' END)
+""")

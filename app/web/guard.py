@@ -130,9 +130,13 @@ def begun(scope: Scope) -> bytes | None:
 
 
 async def bearer(deps: Deps, token: str, purpose: tokens.Purpose) -> tokens.Bearer | None:
-    """Who sends a token that is good for this now, else None. Raises the driver's errors."""
+    """Who sends a token that is good for this now, else None; that it was used is to be noted. Raises the driver's
+    errors."""
     async with deps.read.connect() as conn:
-        return await tokens.bearer(conn, token, purpose=purpose, now=deps.clock())
+        found = await tokens.bearer(conn, token, purpose=purpose, now=deps.clock())
+    if found is not None and found.token_id is not None:
+        deps.note_use(found.token_id)
+    return found
 
 
 class Guard:
@@ -212,24 +216,31 @@ class Guard:
         return None
 
     async def _refusal_by_database(self, scope: Scope, token: str, purpose: tokens.Purpose) -> Problem | None:
-        state, now = scope.setdefault("state", {}), self._deps.clock()
+        state = scope.setdefault("state", {})
         tells = scope["method"] == "POST" and scope["path"] in TELLING and purpose is tokens.Purpose.API
         try:
-            async with self._deps.read.connect() as conn:
-                tells_of = await tokens.check_for_changes(conn, token, now=now) if tells else None
-                if tells_of is not None:
-                    state["tells_of"] = tells_of
-                    return None
-                bearer = await tokens.bearer(conn, token, purpose=purpose, now=now)
+            teller = await self._teller(token) if tells else None
+            if teller is not None:
+                state["tells_of"] = teller.cluster
+                return None
+            found = await bearer(self._deps, token, purpose)
         except UNAVAILABLE as error:
             return of_database(error)
-        if bearer is None:
+        if found is None:
             return Problem(401, "this credential is unknown, expired, revoked, or good for something else")
         if purpose is tokens.Purpose.SESSION and says_no_site(scope["method"], Headers(scope=scope)):
             return Problem(403, "this does not say from which site it is: a program sends a token instead of a session")
-        state["role"], state["who"], state["scope"] = bearer.role, bearer.note, bearer.scope
-        state["identity"] = None if bearer.groups is None else Identity(bearer.note, bearer.groups)
+        state["role"], state["who"], state["scope"] = found.role, found.note, found.scope
+        state["identity"] = None if found.groups is None else Identity(found.note, found.groups)
         return None
+
+    async def _teller(self, token: str) -> tokens.ClusterToken | None:
+        """The token, where it is one that is good for telling of external changes and nothing else."""
+        async with self._deps.read.connect() as conn:
+            found = await tokens.check_for_changes(conn, token, now=self._deps.clock())
+        if found is not None:
+            self._deps.note_use(found.id)
+        return found
 
     def _scrapes(self, token: str) -> bool:
         """Whether it is one to scrape with: that is known without the database, of which the scrape is to tell."""

@@ -65,7 +65,10 @@ async def test_tokens_are_listed_without_the_token_and_revoked_by_id(conn: Async
 @pytest.mark.parametrize("cluster", ["", "shop"])
 async def test_a_token_of_changes_tells_of_its_cluster_and_is_no_role(conn: AsyncConnection, cluster: str) -> None:
     token = await tokens.create_for_cluster(conn, cluster, purpose=Purpose.CHANGES, now=NOW)
-    assert await tokens.check_for_changes(conn, token, now=LATER) == cluster
+    found = await tokens.check_for_changes(conn, token, now=LATER)
+    assert found is not None
+    assert found.cluster == cluster
+    await tokens.note_used(conn, {found.id: LATER})
     assert await tokens.check_for_changes(conn, token, now=NOW + tokens.LIFETIME[Purpose.CHANGES]) is None
     assert await tokens.check(conn, token, purpose=Purpose.API, now=LATER) is None
     assert await tokens.read_of_clusters(conn, now=LATER) == {}
@@ -78,9 +81,27 @@ async def test_a_token_of_changes_tells_of_its_cluster_and_is_no_role(conn: Asyn
 async def test_use_is_noted_to_the_hour(conn: AsyncConnection) -> None:
     token = await tokens.create(conn, Role.VIEWER, purpose=Purpose.API, now=NOW)
     for minutes in (1, 2, 62):
-        await tokens.check(conn, token, purpose=Purpose.API, now=NOW + timedelta(minutes=minutes))
+        assert await use(conn, token, Purpose.API, at=NOW + timedelta(minutes=minutes))
         [listed] = await tokens.read(conn, now=NOW)
         assert listed.last_used_at == NOW + timedelta(minutes=62 if minutes == 62 else 1)
+
+
+async def test_of_a_session_it_is_noted_to_five_minutes(conn: AsyncConnection) -> None:
+    token = await tokens.create(conn, Role.VIEWER, purpose=Purpose.SESSION, now=NOW)
+    for minutes in (1, 2, 6, 7):
+        assert await use(conn, token, Purpose.SESSION, at=NOW + timedelta(minutes=minutes))
+        [listed] = await sessions.read(conn, now=NOW)
+        assert listed.last_used_at == NOW + timedelta(minutes=7 if minutes == 7 else 1)
+
+
+async def use(conn: AsyncConnection, token: str, purpose: Purpose, *, at: datetime) -> bool:
+    """Whether a token is good then; and that it was used is noted."""
+    found = await tokens.bearer(conn, token, purpose=purpose, now=at)
+    if found is None:
+        return False
+    assert found.token_id is not None
+    await tokens.note_used(conn, {found.token_id: at})
+    return True
 
 
 async def test_a_session_that_nobody_uses_ends_before_its_life_does(conn: AsyncConnection) -> None:
@@ -88,7 +109,7 @@ async def test_a_session_that_nobody_uses_ends_before_its_life_does(conn: AsyncC
     almost, minutes = tokens.IDLE - timedelta(minutes=6), timedelta(minutes=1)
 
     async def lives(at: datetime) -> bool:
-        return await tokens.check(conn, session, purpose=Purpose.SESSION, now=at) is not None
+        return await use(conn, session, Purpose.SESSION, at=at)
 
     assert await lives(NOW + almost), "begun is used"
     assert await lives(NOW + 2 * almost)

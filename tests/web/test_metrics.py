@@ -20,8 +20,8 @@ from app.store.database import Database
 from app.store.tables import recorded
 from app.store.tokens import Purpose
 from app.web import metrics
-from app.web.cluster_tokens import ClusterTokens
 from app.web.deps import Deps, TooLargeError
+from app.web.known_tokens import KnownTokens
 from app.web.routes import create_app
 from tests.listening import stop
 from tests.programs import found
@@ -52,13 +52,13 @@ async def client(database: Database) -> AsyncIterator[httpx2.AsyncClient]:
         yield made
 
 
-async def known(database: Database) -> ClusterTokens:
-    found = ClusterTokens(database.write, lambda: NOW)
+async def known(database: Database) -> KnownTokens:
+    found = KnownTokens(database.write, lambda: NOW)
     await found.refresh()
     return found
 
 
-def scraper(known: ClusterTokens, engine: AsyncEngine, token: str) -> httpx2.AsyncClient:
+def scraper(known: KnownTokens, engine: AsyncEngine, token: str) -> httpx2.AsyncClient:
     made = Deps(
         engine,
         engine,
@@ -182,6 +182,6 @@ async def test_a_token_to_scrape_with_is_good_for_nothing_else(client: httpx2.As
 
 async def test_before_tokens_are_known_who_scrapes_is_told_to_come_again(database: Database) -> None:
     nowhere = create_async_engine("postgresql+psycopg://nobody@127.0.0.1:1/none")
-    unread = ClusterTokens(database.write, lambda: NOW)
+    unread = KnownTokens(database.write, lambda: NOW)
     async with scraper(unread, nowhere, "fs_unknown") as scraping:
         assert (await scraping.get("/metrics")).status_code == 503

@@ -12,8 +12,8 @@ from sqlalchemy.exc import OperationalError
 from app.store import tokens
 from app.store.database import Database
 from app.store.tokens import Purpose
-from app.web.cluster_tokens import ClusterTokens
 from app.web.deps import Deps, TooLargeError
+from app.web.known_tokens import KnownTokens
 from app.web.routes import create_app
 
 HOST = "http://foreshock.test"
@@ -40,7 +40,7 @@ async def client(database: Database) -> AsyncIterator[httpx2.AsyncClient]:
 
     async with database.write.begin() as conn:
         token = await tokens.create_for_cluster(conn, "shop", purpose=Purpose.METRICS, now=NOW)
-    known = ClusterTokens(database.write, lambda: NOW)
+    known = KnownTokens(database.write, lambda: NOW)
     await known.refresh()
     deps = Deps(database.read, database.write, HOST, lambda: NOW, cluster_of=known.cluster_of, take_samples=take)
     transport = httpx2.ASGITransport(app=create_app(deps), raise_app_exceptions=False)

@@ -34,7 +34,7 @@ WRITES = {
     "saved_views.py",  # is closed to limited tokens
     "undoing.py",  # reads the change before, and notes what is done to it
     "slack.py",  # is closed to limited tokens
-    "cluster_tokens.py",  # knows tokens
+    "known_tokens.py",  # knows tokens
     "audited.py",  # notes what was done
     "cluster_pages.py",  # notes that the demo was replayed, which is closed to limited tokens
 }
