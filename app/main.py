@@ -328,6 +328,7 @@ def build(
         take_alerts=alert_taker(database),
         take_page=page_taker(database),
         cluster_of=clusters.tokens.cluster_of,
+        is_good=clusters.tokens.is_good,
         note_use=clusters.tokens.note_use,
         take_audit=clusters.take,
         by_hand=correlate.ByHand(database.write),

@@ -127,6 +127,11 @@ def _no_cluster(_token: str, _purpose: Purpose) -> None:
     """Nobody's token."""
 
 
+def _not_known(_digest: bytes) -> bool:
+    """Of a process that looks each credential up."""
+    return False
+
+
 def _note_no_use(_token_id: int) -> None:
     """Of a process that ends with its command: its token does, too."""
 
@@ -204,6 +209,7 @@ class Deps:
     for what is no such payload. So does ``take_page``, which is also given the pager (pagerduty, opsgenie).
 
     ``cluster_of`` answers the cluster that a token for a purpose is of, without the database, or raises NoRoomError.
+    ``is_good`` says without the database whether what is stored of a credential is somebody's, as of some seconds ago;
     ``note_use`` is told the id of a token that was used: it writes nothing yet, and waits for nothing.
     ``take_audit`` is given a cluster, the chunks of a body and how many bytes it says to have (0: it does not say); it
     returns when the body is durable, and raises NoRoomError, before it reads, or TooLargeError.
@@ -236,6 +242,7 @@ class Deps:
     warnings: Callable[[], Mapping[str, int]] = dict
     take_alerts: TakeAlerts = _refuse_alerts
     cluster_of: Callable[[str, Purpose], str | None] = _no_cluster
+    is_good: Callable[[bytes], bool] = _not_known
     note_use: Callable[[int], None] = _note_no_use
     take_page: TakePage = _refuse_page
     take_audit: TakeAudit = _refuse_audit

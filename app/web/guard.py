@@ -101,15 +101,19 @@ def asks(scope: Scope, deps: Deps) -> Asks:
     return identity
 
 
-def key_of(scope: Scope, deps: Deps) -> bytes | None:
-    """What tells who asks from others, without looking anything up; None: a stranger."""
+def key_of(scope: Scope, deps: Deps) -> tuple[bytes | None, bool]:
+    """What tells who asks from others, None: a stranger; and whether that is known to be good, which a trusted proxy's
+    word is, and a token that is somebody's. Nothing is looked up for it."""
     try:
         found = asks(scope, deps)
     except Problem:
-        return None
+        return None, False
     if isinstance(found, Identity):
-        return tokens.digest(f"\0{found.name}")  # no token has a zero in it
-    return None if found is None else tokens.digest(found[0])
+        return tokens.digest(f"\0{found.name}"), True  # no token has a zero in it
+    if found is None:
+        return None, False
+    digest = tokens.digest(found[0])
+    return digest, deps.is_good(digest)
 
 
 _FOUND = frozenset({"role", "cluster", "tells_of", "scrapes", "identity"})

@@ -1,8 +1,8 @@
 """How much one credential, or one address without one, may ask of a process that all share.
 
-Buckets of tokens: each request takes one, and they come back at a steady rate. Who is known (its credential was good
-just now) has a bucket of its own. Who is not has one with all others of its address, and only what is refused takes
-from that: so nobody who guesses can shut out who is signed in, also behind one proxy.
+Buckets of tokens: each request takes one, and they come back at a steady rate. Who is known (its credential is
+somebody's, or was good just now) has a bucket of its own. Who is not has one with all others of its address, and only
+what is refused takes from that: so nobody who guesses can shut out who is signed in, also behind one proxy.
 """
 
 from __future__ import annotations
@@ -113,11 +113,11 @@ class Rated:
         if scope["type"] != "http" or scope["path"] in UNLIMITED or scope["path"].startswith(UNLIMITED_UNDER):
             await self._app(scope, receive, send)
             return
-        key = guard.key_of(scope, self._deps)
-        if key is None or key not in self._good:
-            await self._stranger(scope, receive, send, key)
-        else:
+        key, is_good = guard.key_of(scope, self._deps)
+        if key is not None and (key in self._good or (is_good and key not in self._refused)):
             await self._known(scope, receive, send, key)
+        else:
+            await self._stranger(scope, receive, send, key)
 
     async def _stranger(self, scope: Scope, receive: Receive, send: Send, key: bytes | None) -> None:
         again = key is not None and key in self._refused

@@ -170,7 +170,7 @@ async def test_a_person_sends_nothing_for_a_cluster(app: FastAPI) -> None:
 async def test_people_behind_one_proxy_have_limits_of_their_own(app: FastAPI) -> None:
     def key(peer: str, **sent: str) -> bytes | None:
         headers = [(name.replace("_", "-").lower().encode(), value.encode()) for name, value in sent.items()]
-        return guard.key_of({"type": "http", "headers": headers, "foreshock.peer": peer}, app.state.deps)
+        return guard.key_of({"type": "http", "headers": headers, "foreshock.peer": peer}, app.state.deps)[0]
 
     alice, bob = key(PROXY, X_Forwarded_User="alice"), key(PROXY, X_Forwarded_User="bob")
     assert alice == key(PROXY, X_Forwarded_User="alice")

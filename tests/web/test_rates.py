@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
+from datetime import timedelta
+from ipaddress import ip_network
 from typing import Any, cast
 
 import httpx2
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from app.core.access import Access, Grant, Proxy
 from app.core.roles import Role
 from app.store import tokens
 from app.store.tokens import Purpose
-from app.web import headers
+from app.web import guard, headers
+from app.web.known_tokens import KnownTokens
+from app.web.proxied import Peered
 from app.web.rates import Buckets, Limits, Rate
 from app.web.routes import create_app
 from tests.web.conftest import HOST, NOW, Site, deps
@@ -210,6 +215,59 @@ async def test_who_signs_in_is_let_in_however_much_was_refused_at_the_address(si
             link = await site.token(Purpose.LOGIN)
             assert (await person.post("/login", data={"token": link})).status_code == 303
             assert (await person.get("/api/v1/gaps")).status_code == 200
+
+
+@pytest.mark.parametrize("purpose", [Purpose.API, Purpose.SESSION, Purpose.CHANGES])
+async def test_made_up_credentials_shut_out_nobody_who_has_a_good_one_though_the_process_has_just_begun(
+    site: Site, clock: Clock, purpose: Purpose
+) -> None:
+    token, known = await site.token(purpose, role=Role.RESPONDER), KnownTokens(site.database.write, lambda: NOW)
+    await known.refresh()
+    limits = Limits(stranger=Rate(burst=3, per_second=0.001), clock=clock)
+    app = create_app(replace(deps(site.database), is_good=known.is_good), limits=limits)
+    sent = {"Authorization": f"Bearer {token}"}
+    if purpose is Purpose.SESSION:
+        sent = {"Cookie": f"{guard.COOKIE}={token}", "Sec-Fetch-Site": "same-origin"}
+    async with asking(site, limits, app=app) as one, asking(site, limits, app=app) as other:
+        tries = [
+            (await one.get("/api/v1/gaps", headers={"Authorization": f"Bearer fs_{number}"})).status_code
+            for number in range(6)
+        ]
+        assert tries == [401, 401, 401, 429, 429, 429]
+        told = await other.post("/api/v1/changes", json={}, headers=sent)
+        assert told.status_code == 422, "it was let in, and told what it left out"
+        async with site.database.write.begin() as conn:
+            await tokens.revoke(conn, token, now=NOW)
+        ended = [(await other.get("/api/v1/gaps", headers=sent)).status_code for _ in range(5)]
+        assert ended == [401, 401, 401, 401, 429], "a stranger's since it was refused, by what is counted apart"
+
+
+async def test_made_up_credentials_shut_out_nobody_whom_a_proxy_signs_in(site: Site, clock: Clock) -> None:
+    limits = Limits(stranger=Rate(burst=3, per_second=0.001), clock=clock)
+    proxy = Proxy("X-Forwarded-User", None, (ip_network("192.0.2.1"),))
+    access = Access(users={"alice": Grant(Role.VIEWER)})
+    app = Peered(create_app(replace(deps(site.database), proxy=proxy, access=lambda: access), limits=limits))
+    async with asking(site, limits, app=app) as one:
+        for number in range(6):
+            guess = await one.get("/api/v1/gaps", headers={"Authorization": f"Bearer fs_{number}"})
+        assert guess.status_code == 429
+        assert (await one.get("/api/v1/gaps", headers={"X-Forwarded-User": "alice"})).status_code == 200
+
+
+async def test_of_credentials_that_are_known_those_used_last_stay_so(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.web.known_tokens.MOST", 2)
+    known, later = KnownTokens(site.database.write, lambda: NOW), NOW + timedelta(minutes=1)
+    first, second, third = [await site.token(Purpose.API, now=later) for _ in range(3)]
+    async with site.database.write.begin() as conn:
+        for one in (third, first):
+            found = await tokens.bearer(conn, one, purpose=Purpose.API, now=later)
+            assert found is not None
+            assert found.token_id is not None
+            await tokens.note_used(conn, {found.token_id: later + timedelta(minutes=1)})
+    await known.refresh()
+    assert [known.is_good(tokens.digest(one)) for one in (first, second, third)] == [True, False, True]
 
 
 @pytest.mark.parametrize("sent", [{}, {"Authorization": "Bearer fs_of-last-year"}])
