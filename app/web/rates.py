@@ -195,9 +195,9 @@ class Rated:
 
 
 def _is_refused(scope: Scope, status: int) -> bool:
-    """Whether an answer counts against the address that it went to: so does each sign-in at a provider that fails, for
-    the provider was asked about it."""
-    return status == 401 or (status >= 400 and scope["path"].startswith(OF_PROVIDER))
+    """Whether an answer counts against the address that it went to: so does a sign-in at a provider that fails, where
+    the provider was asked about it, and not where anybody's link to the way back is told (400) that it is none's."""
+    return status == 401 or (status > 400 and scope["path"].startswith(OF_PROVIDER))
 
 
 def _place(scope: Scope, key: bytes | None, *, again: bool) -> tuple[str, str]:

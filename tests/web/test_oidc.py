@@ -418,6 +418,20 @@ async def test_who_guesses_codes_waits_and_the_provider_is_left_alone(signing: S
     assert signing.there.asked.count("token") == 3
 
 
+async def test_links_to_the_way_back_keep_nobody_at_their_address_from_signing_in(
+    signing: Signing, database: Database
+) -> None:
+    """As an image of another site would have it asked for, by whoever looks at that; the provider is not asked."""
+    oidc = Oidc(signing.there.issuer, CLIENT, SECRET, HOST, lambda: NOW)
+    limits = Limits(stranger=Rate(burst=3, per_second=0.001))
+    app = create_app(replace(deps(database), oidc=oidc, access=lambda: ACCESS), limits=limits)
+    async with browser(app) as misled, browser(app) as person:
+        tries = [(await misled.get("/login/oidc/back?state=x&code=y")).status_code for _ in range(6)]
+        assert tries == [400] * 6
+        assert "token" not in signing.there.asked
+        assert (await Signing(app, signing.there, person).signs_in(**SRE)).status_code == 303
+
+
 async def test_where_no_provider_is_set_there_is_nothing(database: Database) -> None:
     app = create_app(deps(database), limits=UNLIMITED)
     async with browser(app) as client:
