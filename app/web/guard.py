@@ -47,8 +47,13 @@ def is_open(path: str) -> bool:
 
 
 def credential(sent: Headers, public_url: str) -> tuple[str, tokens.Purpose] | None:
-    """The token of a request and what it must be good for: a Bearer header counts before the cookie."""
-    scheme, _, value = sent.get("authorization", "").partition(" ")
+    """The token of a request and what it must be good for: a Bearer header counts before the cookie.
+
+    Raises Problem 400 for several Authorization headers: which of them counted would be for whoever is in between."""
+    given = sent.getlist("authorization")
+    if len(given) > 1:
+        raise Problem(400, f"Authorization came {len(given)} times: send it once, and let no proxy add another")
+    scheme, _, value = "".join(given).partition(" ")
     if scheme.lower() == "bearer" and value.strip():
         return value.strip(), tokens.Purpose.API
     session = session_of(sent, public_url)
@@ -91,8 +96,8 @@ Asks = tuple[str, tokens.Purpose] | Identity | None
 def asks(scope: Scope, deps: Deps) -> Asks:
     """Who says that they ask: with a token and what it must be good for, or as a trusted proxy says; None: a stranger.
 
-    A Bearer header counts first, and a proxy's word before a session. Raises Problem for a proxy's headers that are not
-    to be believed.
+    A Bearer header counts first, and a proxy's word before a session. Raises Problem for several of it, and for a
+    proxy's headers that are not to be believed.
     """
     sent = Headers(scope=scope)
     identity, found = identity_of(scope, deps.proxy), credential(sent, deps.public_url)

@@ -42,6 +42,16 @@ async def test_every_route_declares_who_may_use_it(site: Site, record_property: 
     )
 
 
+@pytest.mark.parametrize("path", ["/api/v1/gaps", "/", "/intake/audit/shop", "/metrics"])
+async def test_of_several_authorization_headers_none_is_taken(site: Site, path: str) -> None:
+    good = ("Authorization", f"Bearer {site.bearer['admin']}")
+    async with site.client(None) as client:
+        for sent in ([good, good], [good, ("authorization", "Bearer fs_x")], [("Authorization", "Basic eDp5"), good]):
+            told = await client.get(path, headers=sent)
+            assert told.status_code == 400
+            assert "Authorization came 2 times: send it once" in told.text
+
+
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 HOST = "http://foreshock.test"
 
