@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from ipaddress import ip_network
 from pathlib import Path
 
 import msgspec
 import yaml
 
+from app import networks
 from app.core.access import NO_ACCESS, Access, Proxy
 from app.failures import Expected, told
-from app.settings import Settings
+from app.settings import Settings, SettingsError
 from app.written import Written
 from app.yaml_file import read_yaml
 
@@ -42,5 +42,13 @@ def proxy_of(settings: Settings) -> Proxy | None:
     return Proxy(
         settings.proxy_user_header,
         settings.proxy_groups_header,
-        tuple(ip_network(one) for one in (settings.trusted_proxies or "").split()),
+        tuple(networks.network(one) for one in (settings.trusted_proxies or "").split()),
     )
+
+
+def forwarders(written: str) -> list[str]:
+    """Whose word counts of where a request comes from, as FORWARDED_ALLOW_IPS names them. Raises SettingsError."""
+    try:
+        return networks.forwarders(written)
+    except ValueError as error:
+        raise SettingsError(f"FORWARDED_ALLOW_IPS (environment): {error}") from None

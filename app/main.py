@@ -432,7 +432,7 @@ def serve(
 
     ``demo`` replays the recorded incident and answers its path: with ``demo_first`` before the first request, unless
     there is a cluster to follow. Raises AddressError, TlsError, ContextsError, AccessError,
-    RevertsError and what ``postgres`` raises.
+    SettingsError, RevertsError and what ``postgres`` raises.
     """
     logs.configure(settings.log_level)
     dumps.leave_none()
@@ -441,6 +441,7 @@ def serve(
     if tls:
         tls.check()
     access, ways = identities.access_of(settings), ways_of(settings)
+    believed = identities.forwarders(os.environ.get("FORWARDED_ALLOW_IPS", ""))
     live = wanted_clusters(settings)  # what is wrong there ends the program in words; later it is only logged
     prepare = forgetful(demo, settings) if demo_first and not live else None
     signal.signal(signal.SIGTERM, _leave)
@@ -460,7 +461,7 @@ def serve(
             timeout_graceful_shutdown=10,
             timeout_keep_alive=REST_SECONDS,
             # Without it uvicorn believes whoever is on this machine: a tunnel's end, a sidecar, kubectl port-forward.
-            forwarded_allow_ips=os.environ.get("FORWARDED_ALLOW_IPS") or [],
+            forwarded_allow_ips=believed,
             ssl_certfile=tls.cert if tls else None,
             ssl_keyfile=tls.key if tls else None,
         )

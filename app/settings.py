@@ -11,7 +11,6 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
@@ -23,6 +22,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from app.client.environment import VARIABLES as OF_CLIENTS
 from app.failures import Expected
 from app.home import at_home
+from app.networks import network
 
 PREFIX = "FORESHOCK_"
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -172,7 +172,7 @@ class Settings(BaseSettings):
     def _networks(cls, value: str | None, info: ValidationInfo) -> str | None:
         if (value is not None) != (info.data.get("proxy_user_header") is not None):
             raise ValueError("one without the other")
-        if value is not None and any(ip_network(one).prefixlen == 0 for one in value.split() or ["0.0.0.0/0"]):
+        if value is not None and any(network(one).prefixlen == 0 for one in value.split() or ["0.0.0.0/0"]):
             raise ValueError("everybody")
         return value
 

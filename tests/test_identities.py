@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from starlette.types import Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from app import identities
 from app.core.access import NO_ACCESS
@@ -67,6 +70,7 @@ USER, GROUPS, TRUSTED = "FORESHOCK_PROXY_USER_HEADER", "FORESHOCK_PROXY_GROUPS_H
         ({GROUPS: "X-Forwarded-Groups"}, GROUPS),
         ({USER: "X-Forwarded-User", TRUSTED: "0.0.0.0/0"}, TRUSTED),
         ({USER: "X-Forwarded-User", TRUSTED: "10.0.0.0/8 ::/0"}, TRUSTED),
+        ({USER: "X-Forwarded-User", TRUSTED: "::ffff:0.0.0.0/96"}, TRUSTED),
         ({USER: "X-Forwarded-User", TRUSTED: "10.0.0.1/8"}, TRUSTED),
         ({USER: "X-Forwarded-User", TRUSTED: "proxy.example"}, TRUSTED),
         ({USER: "X-Forwarded-User", TRUSTED: " "}, TRUSTED),
@@ -82,12 +86,55 @@ def test_a_proxy_is_named_with_its_addresses_or_not_at_all(
         monkeypatch.setenv(name, value)
     with pytest.raises(SettingsError, match=rf"{wrong} \(environment\)"):
         load()
-    for name, value in {USER: "X-Forwarded-User", GROUPS: "X-Forwarded-Groups", TRUSTED: "10.0.3.0/24 ::1"}.items():
+    for name, value in {
+        USER: "X-Forwarded-User",
+        GROUPS: "X-Forwarded-Groups",
+        TRUSTED: "10.0.3.0/24 ::1 ::ffff:10.0.5.1",
+    }.items():
         monkeypatch.setenv(name, value)
     proxy = identities.proxy_of(load())
     assert proxy is not None
-    assert [proxy.is_trusted(one) for one in ("10.0.3.7", "::ffff:10.0.3.7", "::1")] == [True] * 3
+    trusted = ("10.0.3.7", "::ffff:10.0.3.7", "::1", "10.0.5.1", "::ffff:10.0.5.1")
+    assert [proxy.is_trusted(one) for one in trusted] == [True] * 5
     assert [proxy.is_trusted(one) for one in ("10.0.4.7", "127.0.0.1", "", None, "localhost")] == [False] * 5
+
+
+@pytest.mark.parametrize(
+    ("written", "met", "believed"),
+    [
+        ("", "127.0.0.1", False),
+        ("*", "192.0.2.1", True),
+        ("192.0.2.1", "192.0.2.1", True),
+        ("192.0.2.1", "::ffff:192.0.2.1", True),
+        ("::ffff:192.0.2.1", "192.0.2.1", True),
+        ("::ffff:c000:201", "192.0.2.1", True),
+        ("::FFFF:192.0.2.1", "::ffff:192.0.2.1", True),
+        ("192.0.2.1", "::ffff:192.0.2.2", False),
+        ("2001:db8::1, 192.0.2.0/24", "::ffff:192.0.2.77", True),
+        ("::ffff:192.0.2.0/120", "192.0.2.77", True),
+        ("::ffff:192.0.2.0/120,", "192.0.3.1", False),
+        ("2001:db8::/32", "2001:db8::1", True),
+        ("::/0", "192.0.2.1", False),
+    ],
+)
+async def test_who_says_where_a_request_is_from_is_met_as_of_ipv4_or_as_of_ipv6(
+    written: str, met: str, believed: bool
+) -> None:
+    seen: list[str] = []
+
+    async def app(scope: Scope, _receive: Receive, _send: Send) -> None:
+        seen.append(scope["client"][0])
+
+    around = ProxyHeadersMiddleware(app, trusted_hosts=identities.forwarders(written))  # type: ignore[arg-type]
+    scope: Any = {"type": "http", "client": (met, 1), "headers": [(b"x-forwarded-for", b"198.51.100.9")]}
+    await around(scope, cast("Any", None), cast("Any", None))
+    assert seen == ["198.51.100.9" if believed else met]
+
+
+@pytest.mark.parametrize("wrong", ["10.0.0.1/8", "proxy.example", "10.0.0.1 10.0.0.2", "10.0.0.1,*"])
+def test_who_is_to_be_believed_is_named_by_addresses(wrong: str) -> None:
+    with pytest.raises(SettingsError, match=r"FORWARDED_ALLOW_IPS \(environment\): .*write addresses like"):
+        identities.forwarders(wrong)
 
 
 ISSUER, CLIENT_ID, CLIENT_SECRET = (f"FORESHOCK_OIDC_{name}" for name in ("ISSUER", "CLIENT_ID", "CLIENT_SECRET"))
