@@ -7,6 +7,7 @@ import pytest
 
 from tests.lab.api import Caller, Json, Key, World
 from tests.lab.company import COREFILE
+from tests.lab.families.from_the_next_on import leads_to
 from tests.lab.network import (
     RESOLVER,
     are_shut_in,
@@ -240,3 +241,20 @@ def test_servers_of_names_may_be_kept_from_the_resolver_outside(egress: list[Jso
     assert are_shut_in(world, calling()) is is_shut
     assert not are_shut_in(world, calling(dnsPolicy="Default"))
     assert unreachable(world, calling(), "shop", "cart") == ""
+
+
+@pytest.mark.parametrize(
+    ("where", "kind", "asked", "service"),
+    [
+        ("/saved", "Prefix", "/saved/overview", "part"),
+        ("/saved/", "Prefix", "/saved", "part"),
+        ("/saved", "Prefix", "/saved-too", "site"),
+        ("/saved", "Exact", "/saved/overview", "site"),
+        ("/saved", "Exact", "/saved", "part"),
+        ("/saved/v2", "Prefix", "/saved/overview", "site"),
+    ],
+)
+def test_the_longest_path_of_an_ingress_that_matches_is_taken(where: str, kind: str, asked: str, service: str) -> None:
+    listed = [(where, kind, "part"), ("/", "Prefix", "site")]
+    paths = [{"path": at, "pathType": how, "backend": {"service": {"name": one}}} for at, how, one in listed]
+    assert leads_to({"spec": {"rules": [{"http": {"paths": paths}}]}}, asked) == service
