@@ -19,7 +19,7 @@ from tests.lab.webhook import Webhook, configuration
 
 FILLS_SECONDS = 5.0
 """For which a controller reads all objects of its kinds after its start, before it does anything."""
-STALE_SECONDS = 20.0
+STALE_SECONDS, RECONCILED = 20.0, "prometheus_operator_reconcile_operations_total"
 
 
 @family(
@@ -33,9 +33,9 @@ async def smaller_than_its_cache(lab: Lab) -> AsyncIterator[None]:
     namespace, name, tag, later, counts, about = lab.rng.choice(
         (
             ("platform", "external-secrets", "v0.18.2", "v0.19.0", "externalsecret_sync_calls_total", "Secret"),
-            ("monitoring", "prometheus-operator", "v0.84.1", "v0.85.0", "prometheus_operator_syncs_total", "ConfigMap"),
-            ("platform", "secret-reflector", "9.1.7", "9.1.10", "reflector_mirrored_total", "Secret"),
-            ("platform", "reloader", "v1.4.5", "v1.4.6", "reloader_reload_executed_total", "ConfigMap"),
+            ("monitoring", "prometheus-operator", "v0.84.1", "v0.85.0", RECONCILED, "ConfigMap"),
+            ("platform", "vault-secrets-operator", "0.10.0", "1.0.1", "controller_runtime_reconcile_total", "Secret"),
+            ("cert-manager", "trust-manager", "v0.18.0", "v0.19.0", "controller_runtime_reconcile_total", "ConfigMap"),
         )
     )
     need, (before, after) = lab.rng.randrange(290, 380), lab.rng.choice((("512Mi", "256Mi"), ("1Gi", "128Mi")))
