@@ -32,7 +32,8 @@ class KindDesired:
     """The desired states of one kind's objects, as its watch told them last."""
 
     def __init__(self, served: Served) -> None:
-        self._name, self._rest_for_good = served.kind, rests_for_good(served.kind)
+        self._name = served.api_group, served.kind
+        self._rest_for_good = rests_for_good(*self._name)
         self._kind, self._api_version = msgspec.Raw(f'"{served.kind}"'), msgspec.Raw(f'"{served.api_version}"')
         self.is_kept = (served.api_group, served.kind) in BUILT_IN and served.kind != "Event"
         """Not custom resources: who wrote them last is read of every version. Events have no desired state."""
@@ -69,7 +70,7 @@ class KindDesired:
             return News.ALL
         rested = bool(told & 1)
         if not (rested and self._rest_for_good):
-            rest = rests(self._name, whole)
+            rest = rests(*self._name, whole)
             if rest != rested:
                 self._told[key] = desired | rest
             rested = rested and rest

@@ -170,6 +170,13 @@ def test_an_objects_status_that_nobody_reads_is_told_once() -> None:
     assert names(read(KindDesired(claims), *lines)) == ["Saw", "Moved", "Reached"]
 
 
+def test_every_status_of_a_custom_resource_is_told() -> None:
+    """Its conditions turn bad while nobody writes it."""
+    releases = Served("helm.toolkit.fluxcd.io", "v2", "HelmRelease", "helmreleases")
+    lines = [line("MODIFIED", an_object(releases, n)) for n in (5, 6, 7)]
+    assert names(read(KindDesired(releases), *lines)) == ["Saw", "Moved", "Moved"]
+
+
 async def test_after_a_break_objects_are_told_whole_until_nothing_is_late() -> None:
     """Only their managedFields say when it happened that is told late."""
     script = [

@@ -5,12 +5,15 @@ That is asked of every status that a watch tells.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
 
 from app.core.changes.rollouts import KINDS as ROLLED_OUT
 from app.core.changes.rollouts import has_rolled_out
+from app.core.edges.references import is_custom
+from app.core.model import Resource
 from app.core.objects.body import RawWhole
 
 _NEVER = frozenset({"Node", "Namespace", "APIService", "CustomResourceDefinition"})
@@ -50,20 +53,28 @@ class _Well(msgspec.Struct, gc=False):
 _well = msgspec.json.Decoder(_Well)
 
 
-def rests_for_good(kind: str) -> bool:
-    """Whether an object of a built-in kind that rests does so until its desired state changes."""
-    return kind != "Pod" and kind not in _NEVER
+def rests_for_good(api_group: str, kind: str) -> bool:
+    """Whether an object of this kind that rests does so until its desired state changes."""
+    return kind != "Pod" and not _is_always_read(api_group, kind)
 
 
-def rests(kind: str, whole: RawWhole) -> bool:
-    """Whether an object of a built-in kind rests: a pod that is well, a workload that has rolled out, anything else
-    whose status nobody looks at."""
+def rests(api_group: str, kind: str, whole: RawWhole) -> bool:
+    """Whether an object rests: a pod that is well, a workload that has rolled out, anything else whose status nobody
+    looks at."""
+    if _is_always_read(api_group, kind):
+        return False
     if kind == "Pod":
         return is_well(bytes(whole.status))
     if kind in ROLLED_OUT:
         generation = whole.metadata.generation or 0
         return has_rolled_out(kind, bytes(whole.spec), bytes(whole.status), generation=generation)
-    return kind not in _NEVER
+    return True
+
+
+@lru_cache(maxsize=4096)
+def _is_always_read(api_group: str, kind: str) -> bool:
+    """Whether every status is looked at: conditions of a custom resource turn bad long after it was written."""
+    return kind in _NEVER or is_custom(Resource("", api_group, kind, None, ""))
 
 
 def is_well(status: bytes) -> bool:

@@ -125,15 +125,15 @@ def _body(kind: str, updated: int, available: int) -> Body:
     return found
 
 
-def at_rest(kind: str, raw: bytes) -> bool:
+def at_rest(kind: str, raw: bytes, *, api_group: str = "apps") -> bool:
     whole = read_whole(raw)
     assert whole is not None
-    return rests(kind, whole)
+    return rests(api_group, kind, whole)
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet"])
 def test_a_workload_rests_for_good_once_it_has_rolled_out(kind: str) -> None:
-    assert rests_for_good(kind)
+    assert rests_for_good("apps", kind)
     assert at_rest(kind, workload(kind, updated=3, available=3))
     assert not at_rest(kind, workload(kind, updated=2, available=3))
     assert not at_rest(kind, workload(kind, updated=3, available=2))
@@ -163,7 +163,9 @@ def test_after_it_has_rolled_out_no_status_tells_of_a_rollout(
 def test_other_kinds_rest_but_for_those_whose_statuses_are_read() -> None:
     raw = workload("ReplicaSet", updated=0, available=0)
     assert at_rest("ReplicaSet", raw)
-    assert rests_for_good("ReplicaSet")
-    for kind in ("Node", "Namespace", "APIService", "CustomResourceDefinition"):
-        assert not at_rest(kind, raw)
-        assert not rests_for_good(kind)
+    assert rests_for_good("apps", "ReplicaSet")
+    read = [("", "Node"), ("", "Namespace"), ("apiregistration.k8s.io", "APIService")]
+    read += [("apiextensions.k8s.io", "CustomResourceDefinition"), ("helm.toolkit.fluxcd.io", "HelmRelease")]
+    for api_group, kind in read:
+        assert not at_rest(kind, raw, api_group=api_group)
+        assert not rests_for_good(api_group, kind)
