@@ -72,7 +72,7 @@ class Known:
     """What is stored that bears on undoing a change; of what is left out nothing is known.
 
     ``last`` is the object's last known state, ``since`` what was written to it after the change, the oldest first;
-    ``is_cut``: there is more of that, and older. ``revisions`` are the ReplicaSets of a Deployment that are there;
+    ``is_cut``: there is more of that, and older. ``revisions`` are the ReplicaSets of a workload that are there;
     ``others`` are objects that were asked for by name (``revert.bearing``).
     """
 

@@ -19,6 +19,8 @@ from app.core.objects import kinds
 from app.core.objects.revisions import TEMPLATE
 from app.core.phrases import many
 
+_KEPT_IN_REPLICA_SETS = (("apps", "Deployment"), ("argoproj.io", "Rollout"))
+
 
 def revert_recipe(change: Change, known: Known = NOTHING, *, also: Sequence[Resource] = (), beside: int = 0) -> Recipe:
     """How to undo a change, by what is ``known`` of its object now: without that it is what undid it right after it.
@@ -66,7 +68,7 @@ def bearing(change: Change, known: Known) -> tuple[Resource, ...]:
 def is_of_revisions(change: Change) -> bool:
     """Whether it is undone by going back a revision that a ReplicaSet keeps: Known.revisions."""
     template = any(found.path[:2] == TEMPLATE for found in change.diffs)
-    return template and (change.resource.api_group, change.resource.kind) == ("apps", "Deployment")
+    return template and (change.resource.api_group, change.resource.kind) in _KEPT_IN_REPLICA_SETS
 
 
 def _together(change: Change, also: Sequence[Resource], beside: int) -> Iterator[Caution]:

@@ -2,7 +2,9 @@
 
 Options: https://kubernetes.io/docs/reference/kubectl/generated/ (--dry-run=server of delete, patch, scale, apply,
 cordon, uncordon, taint and rollout undo; edit has none), https://helm.sh/docs/helm/helm_rollback/ and helm_uninstall/
-(of --dry-run Helm 3 takes no value, and Helm 4 needs none).
+(of --dry-run Helm 3 takes no value, and Helm 4 needs none),
+https://argo-rollouts.readthedocs.io/en/stable/generated/kubectl-argo-rollouts/kubectl-argo-rollouts/ (undo, abort:
+neither has one).
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as with_
 from unicodedata import category
 
 import orjson
@@ -30,6 +33,11 @@ from app.core.objects.taints import words_back
 from app.core.objects.untyped import part
 
 _ROLLED = frozenset(("apps", kind) for kind in ("Deployment", "StatefulSet", "DaemonSet"))
+_ARGO = ("argoproj.io", "Rollout")
+_STOP = (
+    "While it is under way, this stops it at once and the pods of before take over; the template stays, so that it does"
+    " not hold"
+)
 _SERVER = " --dry-run=server"
 _SEALED = (
     "The {kind} is immutable, which the API server never takes back: delete it and make it anew as it was (its manifest"
@@ -221,7 +229,24 @@ def _put_back(change: Change, known: Known) -> Command:
         return _edit(resource, known, "Put back by hand what it altered: of such a list not all is recorded.")
     if is_sealed(change, known):
         return Command("", _SEALED.format(kind=resource.kind))
+    if (resource.api_group, resource.kind) == _ARGO and any(path[:2] == TEMPLATE for path in paths):
+        return _of_argo(change, known, whole=all(path[:2] == TEMPLATE for path in paths))
     return _patched(change, known, reason)
+
+
+def _of_argo(change: Change, known: Known, *, whole: bool) -> Command:
+    """The template of a Rollout of Argo's: a patch takes nothing but kubectl. Where none is whole, Argo's own command
+    has the template before from a ReplicaSet; ``whole``: nothing but the template was changed."""
+    resource = change.resource
+    looks = (Step(_STOP, _argo("abort", resource)),)
+    found = with_(_patched(change, known, ""), looks=looks)
+    if found.dry_run or not whole or known.state is None or why_not(change, known):
+        return found
+    return Command(_argo("undo", resource), looks=looks)
+
+
+def _argo(what: str, resource: Resource) -> str:
+    return _in(f"kubectl argo rollouts {what} {shlex.quote(resource.name)}", resource)
 
 
 def is_sealed(change: Change, known: Known) -> bool:

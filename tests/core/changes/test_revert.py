@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace as replace_known
 from typing import Any
 
 import orjson
@@ -13,7 +14,7 @@ from app.core.changes.recipe import Known
 from app.core.changes.revert import bearing, revert_recipe
 from app.core.model import Actor, ActorSource, Change, DiffSource, FieldDiff, Json, Object, Resource, Verb
 from app.core.objects.diff import diff
-from tests.core.factories import a_change, a_resource, a_state
+from tests.core.factories import a_change, a_resource, a_state, after
 
 WEB = a_resource()
 
@@ -160,6 +161,36 @@ def test_custom_resources_take_no_strategic_patch() -> None:
     how, patch = patch_of(revert_recipe(a_change(rollout, path=path), now(pods, rollout)).command)
     assert how == "merge"
     assert patch["spec"]["template"]["spec"]["containers"] == [{"name": "web", "image": "web:1"}, {"name": "b"}]  # type: ignore[call-overload, index]
+
+
+ARGO = replace(a_resource("Rollout"), api_group="argoproj.io")
+
+
+def a_rollout(*env: Json, **spec: Json) -> Object:
+    container: Object = {"name": "web", "image": "web:2", "env": [*env]}
+    return {"spec": {"template": {"spec": {"containers": [container]}}, **spec}}
+
+
+def test_an_argo_rollout_is_patched_and_its_abort_is_no_undoing() -> None:
+    recipe = revert_recipe(a_change(ARGO), now(a_rollout(), ARGO))
+    assert recipe.command.startswith("kubectl patch rollouts.argoproj.io/web -n shop --type merge")
+    assert recipe.dry_run.endswith("--dry-run=server")
+    (stop,) = recipe.before
+    assert stop.command == "kubectl argo rollouts abort web -n shop"
+    assert "does not hold" in stop.purpose
+
+
+def test_where_a_secret_is_beside_it_argo_has_the_template_before_in_a_replica_set() -> None:
+    secret: Object = {"name": "PASSWORD", "value": "<redacted:0123abcd>"}
+    recipe = revert_recipe(a_change(ARGO), now(a_rollout(secret), ARGO))
+    assert (recipe.command, recipe.dry_run) == ("kubectl argo rollouts undo web -n shop", "")
+    assert [step.command for step in recipe.before] == ["kubectl argo rollouts abort web -n shop"]
+    kept = now(a_rollout(secret, revisionHistoryLimit=0), ARGO)
+    assert revert_recipe(a_change(ARGO), kept).command == "kubectl edit rollouts.argoproj.io/web -n shop"
+    newer = replace_known(now(a_rollout(secret), ARGO), since=(a_change(ARGO, at=after(9), old="web:2", new="web:3"),))
+    assert "argo rollouts undo" not in revert_recipe(a_change(ARGO), newer).command
+    scaled = a_change(ARGO, path=("spec", "replicas"), old=3, new=1)
+    assert revert_recipe(scaled, now(a_rollout(), ARGO)).before == ()
 
 
 def test_lists_without_names_and_without_the_state_are_edited_by_hand() -> None:
