@@ -207,7 +207,7 @@ class Outcome(StrEnum):
 
     RUNNING = "running"
     COMPLETE = "complete"
-    FAILED = "failed"  # ProgressDeadlineExceeded
+    FAILED = "failed"  # ProgressDeadlineExceeded; aborted, of an Argo Rollout
     SUPERSEDED = "superseded"
     ROLLED_BACK = "rolled back"
 

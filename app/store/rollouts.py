@@ -161,7 +161,11 @@ def _rollout(row: Row[Any]) -> Rollout:
 @cache
 def _begun_by() -> Select[Any]:
     """The rollout that each of some changes began. Each is looked for around its change alone: that walks the primary
-    key of one partition, where one question for all of them would read every rollout since the oldest."""
+    key of one partition, where one question for all of them would read every rollout since the oldest.
+
+    Of two that one change began, that which began later: an Argo Rollout that has its template from a Deployment, which
+    has no pods of its own.
+    """
     c, at = _table.c, _table.c.started_at.type
     texts, times = ARRAY(Text), ARRAY(at)
     asked = func.unnest(
@@ -171,13 +175,14 @@ def _begun_by() -> Select[Any]:
     known = select(tables.clusters.c.id).where(tables.clusters.c.name == each.c.cluster)
     own = known.correlate(each).scalar_subquery()
     near = c.started_at.between(each.c.at - BEGAN_WITHIN, each.c.at + BEGAN_WITHIN)
-    found = select(_table).where(c.cluster_id == own, near, c.change_id == each.c.id).limit(1).lateral("found")
+    began = select(_table).where(c.cluster_id == own, near, c.change_id == each.c.id).order_by(c.started_at.desc())
+    found = began.limit(1).lateral("found")
     return _select(select(found).select_from(each.join(found, true())).subquery("begun"))
 
 
 async def begun_by(conn: AsyncConnection, changes: Iterable[Change]) -> dict[str, Rollout]:
     """The rollouts that these changes began, by the change's id. One query; none where nothing of it rolls out."""
-    asked = [one for one in changes if one.resource.api_group == "apps" and one.resource.kind in KINDS]
+    asked = [one for one in changes if (one.resource.api_group, one.resource.kind) in KINDS]
     if not asked:
         return {}
     values = {
@@ -195,7 +200,8 @@ async def read_begun(conn: AsyncConnection, public_id: str) -> Rollout | None:
         near = _table.c.started_at.between(at - BEGAN_WITHIN, at + BEGAN_WITHIN)
     except (ValueError, OverflowError):
         return None
-    row = (await conn.execute(_select().where(near, _table.c.change_id == public_id).limit(1))).first()
+    began = _select().where(near, _table.c.change_id == public_id).order_by(_table.c.started_at.desc())
+    row = (await conn.execute(began.limit(1))).first()
     return _rollout(row) if row else None
 
 

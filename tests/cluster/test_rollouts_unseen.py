@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from app.core.changes.rollouts import PAUSED
+from app.core.changes.standing import PAUSED
 from tests.cluster.control_plane import ControlPlane, running
 from tests.cluster.nodes import MISSING, Nodes, nodes
 from tests.cluster.programs import wait_until

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.model import Batch, Outcome, Progress
+from app.core.changes.sightings import Sighting
+from app.core.changes.tracker import Tracker
+from app.core.model import Batch, Change, Outcome, Progress, Resource
+from app.core.objects.redact import Redactor
 from app.store import rollouts, surroundings
 from app.store.merge import STEPS
 from app.store.record import record
-from tests.core.factories import a_resource
+from tests.core.changes.recorded import recorded
+from tests.core.factories import a_change, a_resource
 from tests.store.factories import CLUSTER, NOON, a_rollout
 
 HOUR = timedelta(hours=1)
@@ -84,3 +88,47 @@ async def test_of_a_rollout_that_goes_on_and_on_so_many_steps_are_kept(conn: Asy
     (kept,) = await rollouts.read_window(conn, CLUSTER, NOON - HOUR, NOON + HOUR)
     assert STEPS // 2 <= len(kept.progress) <= STEPS
     assert (kept.progress[0].at, kept.progress[-1].at) == (NOON, NOON + timedelta(seconds=STEPS * 3 - 1))
+
+
+async def kept(conn: AsyncConnection, name: str) -> list[Change]:
+    """The changes of what a real controller of Argo Rollouts did (tests/core/changes/argo), stored as it is learned."""
+    tracker = Tracker("lab", Redactor(b"a key that only the tests know.."), lambda *_: None)
+    changes = list[Change]()
+    for sighting in (one for one in recorded(name) if isinstance(one, Sighting)):
+        found = tracker.observe(sighting)
+        changes += found.changes
+        await record(conn, Batch("lab", changes=found.changes, objects=found.states, rollouts=found.rollouts))
+    return changes
+
+
+async def test_an_argo_rollout_is_a_rollout_of_its_change(conn: AsyncConnection) -> None:
+    changes = await kept(conn, "bluegreen")
+    began = datetime(2026, 11, 30, 3, tzinfo=UTC)
+    found = await rollouts.read_window(conn, "lab", began, began + HOUR)
+    ends = [Outcome.COMPLETE, Outcome.COMPLETE, Outcome.ROLLED_BACK, Outcome.COMPLETE]
+    assert [one.outcome for one in found] == ends
+    begun = await rollouts.begun_by(conn, changes)
+    assert [begun[one.id] for one in changes] == found
+    assert [await rollouts.read_begun(conn, one.id) for one in changes] == found
+
+
+async def test_each_template_of_another_workload_is_a_row_of_its_own(conn: AsyncConnection) -> None:
+    """The generation of an Argo Rollout stays as it is when that of its Deployment moves on."""
+    await kept(conn, "referring")
+    began = datetime(2026, 11, 30, 3, tzinfo=UTC)
+    found = await rollouts.read_window(conn, "lab", began, began + HOUR)
+    assert [one.outcome for one in found] == [Outcome.COMPLETE, Outcome.COMPLETE, Outcome.FAILED]
+
+
+async def test_of_two_that_a_change_began_that_with_pods_is_told(conn: AsyncConnection) -> None:
+    """A Deployment whose template an Argo Rollout has rolls out nothing itself."""
+    change = a_change(a_resource(), at=NOON)
+    own = a_rollout(change_id=change.id, outcome=Outcome.COMPLETE, ended_at=NOON)
+    web = Resource("lab", "argoproj.io", "Rollout", "shop", "web")
+    argo = replace(a_rollout(seconds=1, change_id=change.id), resource=web)
+    await record(conn, Batch("lab", changes=(change,), rollouts=(argo, own)))
+    begun = await rollouts.begun_by(conn, [change])
+    assert begun[change.id].resource.kind == "Rollout"
+    one = await rollouts.read_begun(conn, change.id)
+    assert one is not None
+    assert one.resource.kind == "Rollout"

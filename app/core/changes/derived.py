@@ -20,7 +20,8 @@ FOLLOWS = timedelta(seconds=120)
 """How long after a change on an owner a controller's edit still counts as its consequence."""
 
 _POD_TEMPLATE_HASH = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5,10}\Z")
-"""The alphabet of generated suffixes (k8s.io/apimachinery util/rand): an unseen ReplicaSet's Deployment by its name."""
+"""The alphabet of generated suffixes (k8s.io/apimachinery util/rand): an unseen ReplicaSet's Deployment by its name, or
+the Argo Rollout that is known to be called so."""
 
 _SCALE = ("spec", "replicas")
 _GARBAGE_COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"
@@ -153,7 +154,9 @@ class Derivation:
         if top is not None and top.kind == "ReplicaSet" and self._memory.peek(top) is None:
             base, dash, suffix = top.name.rpartition("-")
             if dash and _POD_TEMPLATE_HASH.match(suffix):
-                return Resource(top.cluster, "apps", "Deployment", top.namespace, base)
+                rollout = Resource(top.cluster, "argoproj.io", "Rollout", top.namespace, base)
+                is_argo = self._memory.peek(rollout) is not None
+                return rollout if is_argo else Resource(top.cluster, "apps", "Deployment", top.namespace, base)
         return top
 
     def _root(self, resource: Resource | None, change: Change) -> str | None:

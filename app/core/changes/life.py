@@ -23,7 +23,7 @@ class Life:
 
     def __init__(self, recent: Recent, workload_of: Callable[[Resource], Resource | None], redactor: Redactor) -> None:
         self._recent = recent
-        self._rollouts = Rollouts(redactor.fingerprint)
+        self._rollouts = Rollouts(redactor.fingerprint, clean=redactor.text)
         self._symptoms = Symptoms(workload_of, redactor.text)
 
     def recall(self, last: Iterable[Rollout]) -> None:
@@ -47,7 +47,7 @@ class Life:
         """``learned`` with what this newer version of an object tells of its life; ``spec_known`` is asked
         where the version does not say its spec."""
         resource = sighting.resource
-        if resource.kind in ROLLED_OUT and resource.api_group == "apps":
+        if (resource.api_group, resource.kind) in ROLLED_OUT:
             own = [one for one in learned.changes if one.resource == resource]
             made = next((one.id for one in own if one.verb is Verb.CREATE), None)
             rolled = self._rollouts.observe(
@@ -55,7 +55,7 @@ class Life:
                 body,
                 at=sighting.at,
                 created=sighting.verb is Verb.CREATE or made is not None,
-                begun_by=lambda: made or self._recent.began_rollout(resource, sighting.at),
+                begun_by=lambda: made or self._began(resource, sighting.at),
                 spec_known=spec_known,
                 since=next((one.since for one in own if one.since), None),
             )
@@ -73,6 +73,11 @@ class Life:
         else:
             return learned
         return structs.replace(learned, symptoms=found) if found else learned
+
+    def _began(self, resource: Resource, at: datetime) -> str | None:
+        """The change that began a rollout: that of the workload whose template its own has, or its own."""
+        other = self._rollouts.template_of(resource)
+        return (self._recent.began_rollout(other, at) if other else None) or self._recent.began_rollout(resource, at)
 
     def ended(self, resource: Resource, at: datetime) -> Learned:
         """The object is gone: what was under way, or hurt, has ended."""

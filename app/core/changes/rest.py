@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from app.core.changes.rollouts import KINDS as ROLLED_OUT
-from app.core.changes.rollouts import has_rolled_out
+from app.core.changes.standing import has_rolled_out
 from app.core.edges.references import is_custom
 from app.core.model import Resource
 from app.core.objects.body import RawWhole
@@ -65,7 +65,7 @@ def rests(api_group: str, kind: str, whole: RawWhole) -> bool:
         return False
     if kind == "Pod":
         return is_well(bytes(whole.status))
-    if kind in ROLLED_OUT:
+    if (api_group, kind) in ROLLED_OUT:
         generation = whole.metadata.generation or 0
         return has_rolled_out(kind, bytes(whole.spec), bytes(whole.status), generation=generation)
     return True

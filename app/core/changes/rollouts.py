@@ -1,14 +1,10 @@
-"""A workload's pod template and status over time -> Rollouts.
-
-Done is what `kubectl rollout status` calls done: the controller has observed the generation, and updated, available and
-desired replicas agree. Field facts: https://kubernetes.io/docs/concepts/workloads/controllers/deployment/#deployment-status
-"""
+"""A workload's pod template and status over time -> Rollouts. How it stands its controller says (standing.py)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -16,29 +12,29 @@ import msgspec
 from msgspec.structs import replace
 
 from app.core.bounded import put
+from app.core.changes import standing_argo
+from app.core.changes.standing import SPEC, STATUS, Standing, is_wait, standing
 from app.core.model import Json, Outcome, Progress, Resource, Rollout
 from app.core.objects.body import AsBefore, Body, Shown
-from app.core.objects.raw_workload import RawCondition, RawSpec, RawStatus, RawTemplate
+from app.core.objects.normalise import pod_template
+from app.core.objects.raw_workload import RawArgoSpec, RawArgoStatus, RawSpec, RawStatus, RawTemplate
 from app.core.objects.redact import decode
-from app.core.objects.stalls import EXCEEDED
 
-KINDS = frozenset({"Deployment", "StatefulSet", "DaemonSet"})
+ARGO = ("argoproj.io", "Rollout")
+KINDS = frozenset({("apps", "Deployment"), ("apps", "StatefulSet"), ("apps", "DaemonSet"), ARGO})
+"""By API group and kind. OpenKruise has a kind Rollout of its own, which goes by another's pods."""
 MAX_PROGRESS = 20
 _TEMPLATES = 10
 """How many earlier templates of a workload are remembered, to know a rollback when it comes."""
-WAITS = "waits for deletions of its pods: its update strategy is OnDelete"
-PAUSED = "is paused"
-HELD_BACK = "its partition keeps {} of {} pods as they were"
-_NO_TIME = datetime.min.replace(tzinfo=UTC)
-_AVAILABLE = "NewReplicaSetAvailable"
 _AT_ONCE = timedelta(seconds=10)
 """What was so for longer when it is seen was not seen as it happened: clocks are not so far apart, and conditions hold
 whole seconds."""
 
 
 _NO_TEMPLATE = msgspec.Raw()
-_spec = msgspec.json.Decoder(RawSpec)
-_status = msgspec.json.Decoder(RawStatus)
+_argo_spec = msgspec.json.Decoder(RawArgoSpec)
+_argo_status = msgspec.json.Decoder(RawArgoStatus, strict=False)
+"""Not strictly: its observedGeneration is a text."""
 _template = msgspec.json.Decoder(RawTemplate)
 
 
@@ -46,8 +42,9 @@ _template = msgspec.json.Decoder(RawTemplate)
 class _Workload:
     """What is known of one workload: its template now, those before it, and the rollout under way or last ended.
 
-    ``uid`` is of the object that has its name now. ``spec`` is without the template. ``held_back``: how many pods the
-    partition kept when it was last seen, None before that.
+    ``uid`` is of the object that has its name now. ``template`` is "" where it has another's and is not told yet.
+    ``spec`` is without the template. ``held_back``: how many pods the partition kept when it was last seen, None before
+    that. ``called``: a template, and what its controller calls it.
     """
 
     uid: str
@@ -57,28 +54,35 @@ class _Workload:
     earlier: tuple[str, ...] = ()
     last: Rollout | None = None
     held_back: int | None = None
+    called: tuple[str, str] = ("", "")
 
 
 class _Said(NamedTuple):
-    """What one version of a workload says: ``spec`` is without the template, whose fingerprint is ``template``."""
+    """What one version of a workload says: ``spec`` is without the template, whose fingerprint is ``template``, and
+    ``generation`` that of the object which has the template."""
 
     spec: RawSpec
-    status: RawStatus
+    stands: Standing
     template: str
     images: tuple[str, ...]
+    generation: int
 
 
 class Rollouts:
     """The rollouts of one cluster. Bounded: the workloads seen longest ago are forgotten.
 
-    ``fingerprint`` makes a word of a template that is the same in every run and tells nothing of what is in it.
+    ``fingerprint`` makes a word of a template that is the same in every run and tells nothing of what is in it;
+    ``clean`` leaves no secret in what a controller says in words.
     """
 
-    def __init__(self, fingerprint: Callable[[Json], str], limit: int = 20_000) -> None:
-        self._limit = limit
+    def __init__(
+        self, fingerprint: Callable[[Json], str], limit: int = 20_000, *, clean: Callable[[str], str] = str
+    ) -> None:
+        self._limit, self._clean = limit, clean
         # Whatever spaces and order of keys it is written with: API servers write the order of the types, kubectl that
         # of the alphabet. Most versions of a workload have the template of the one before.
         self._digest = lru_cache(maxsize=1024)(lambda raw: fingerprint(decode(raw or b"null")))
+        self._digest_argo = lru_cache(maxsize=1024)(lambda raw: fingerprint(pod_template(decode(raw or b"null"))))
         self._workloads: dict[Resource, _Workload] = {}
         self._recalled: dict[Resource, Rollout] = {}
 
@@ -104,68 +108,99 @@ class Rollouts:
         secrets: it is asked only where neither the body nor what was observed here tells of it. ``since``: what is new
         in this version may have been so from then on, unseen.
         """
-        said = self._as_before(resource, body, spec_known) if isinstance(body, AsBefore) else self._said(resource, body)
+        said = (
+            self._as_before(resource, body, spec_known, at=at)
+            if isinstance(body, AsBefore)
+            else self._said(resource, body, at=at)
+        )
         if said is None:
             return ()
-        spec, status, template, images = said.spec, said.status, said.template, said.images
-        progress = _progress(resource.kind, spec, status, at=at)
-        generation = body.generation or 0
+        spec, stands, template, images, generation = said
         found = [*self._end_of_another(resource, body, at)]
-        begin = partial(_begin, resource, body, at=at, images=images)
+        begin = partial(_begin, resource, body.uid, generation, at=at)
         known = self._workloads.get(resource) or self._known(resource, body, template, images=images, spec=spec)
         if known is None:
             known = self._remember(resource, _Workload(body.uid, template, images, spec))
             change_id = begun_by()
-            if created or change_id or _under_way(resource.kind, spec, status):
+            if created or change_id or stands.under_way:
                 was_late = created and body.created is not None and at - body.created > _AT_ONCE
                 started_at = body.created if was_late else None
                 known.last = begin(known, change_id=change_id, before=(), started_at=started_at)
         elif known.template != template:
             found += _end_last(known, template, at=at)
             before = known.images
-            known.earlier = (*known.earlier, known.template)[-_TEMPLATES:]
+            known.earlier = (*known.earlier, *filter(None, [known.template]))[-_TEMPLATES:]
             known.template, known.images = template, images
             known.last = begin(known, change_id=begun_by(), before=before)
             if template in known.earlier:
                 known.last = replace(known.last, reason="back to an earlier template")
-        elif _is_let_go(known, spec) and _under_way(resource.kind, spec, status):
+        elif _is_let_go(known, spec) and stands.under_way:
             before = known.last.images_before if known.last else ()
             known.last = begin(known, change_id=begun_by(), before=before)
         known.spec, known.held_back = spec, spec.held_back
+        stands = _of_this_template(known, stands)
         if known.last is None or _is_settled(known.last):
             return tuple(found)
-        rest = _rest(resource.kind, spec, status)
         may_be_of = min(known.last.started_at, since or known.last.started_at)
-        moved = _move(known.last, progress, status, generation=generation, rest=rest, since=may_be_of)
-        moved = _told_to_wait(moved, spec, progress)
+        moved = _told_to_wait(_move(known.last, stands, since=may_be_of), stands)
         if moved is not known.last or not known.last.progress:
             found.append(moved)
         known.last = moved
         return tuple(found)
 
-    def _said(self, resource: Resource, body: Body) -> _Said | None:
-        """What a whole object says; None where it cannot be read."""
+    def template_of(self, resource: Resource) -> Resource | None:
+        """The workload whose pod template a workload has in place of one of its own; None for its own."""
+        known = self._workloads.get(resource)
+        told = known.spec.workloadRef if known and isinstance(known.spec, RawArgoSpec) else None
+        return Resource(resource.cluster, "apps", told.kind, resource.namespace, told.name) if told else None
+
+    def _said(self, resource: Resource, body: Body, *, at: datetime) -> _Said | None:
+        """What a whole object says; None where it cannot be read, or does not tell its template yet."""
         try:
-            spec = _spec.decode(body.spec() or b"{}")
-            status = _status.decode(body.status() or b"{}")
-            raw = bytes(spec.template)
-            template = self._digest(raw)
+            spec = (_argo_spec if _is_argo(resource) else SPEC).decode(body.spec() or b"{}")
+            status = _status_of(resource, body)
+            digest = self._digest_argo if _is_argo(resource) else self._digest
+            template = self._named_by(status) if _refers(spec) else digest(bytes(spec.template))
             known = self._workloads.get(resource)
-            images = known.images if known and known.template == template else _images(raw)
+            images = known.images if known and known.template == template else _images(bytes(spec.template))
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return None
-        return _Said(replace(spec, template=_NO_TEMPLATE), status, template, images)
+        spec = replace(spec, template=_NO_TEMPLATE)
+        if not template and known is None:
+            self._remember(resource, _Workload(body.uid, template, images, spec))
+        stands = self._stands(resource, body, spec, status, at)
+        return _Said(spec, stands, template, images, _generation(body, spec, status)) if template else None
 
-    def _as_before(self, resource: Resource, body: AsBefore, spec_known: Callable[[], Json]) -> _Said | None:
+    def _as_before(
+        self, resource: Resource, body: AsBefore, spec_known: Callable[[], Json], *, at: datetime
+    ) -> _Said | None:
         """What a status says; None where it cannot be read, or what it belongs to is not known or settled."""
         known = self._workloads.get(resource) or self._taken_up(resource, body, spec_known)
-        if known is None or (_is_settled(known.last) and not _is_let_go(known, known.spec)):
+        if known is None:
+            return None
+        refers = _refers(known.spec)
+        if _is_settled(known.last) and not _is_let_go(known, known.spec) and not refers:
             return None
         try:
-            status = _status.decode(body.status() or b"{}")
+            status = _status_of(resource, body)
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return None
-        return _Said(known.spec, status, known.template, known.images)
+        template = self._named_by(status) if refers else known.template
+        stands = self._stands(resource, body, known.spec, status, at)
+        generation = _generation(body, known.spec, status)
+        return _Said(known.spec, stands, template, known.images, generation) if template else None
+
+    def _stands(self, resource: Resource, body: Shown, spec: RawSpec, status: RawStatus, at: datetime) -> Standing:
+        generation = body.generation or 0
+        if isinstance(spec, RawArgoSpec) and isinstance(status, RawArgoStatus):
+            return standing_argo.standing(spec, status, generation=generation, at=at, clean=self._clean)
+        return standing(resource.kind, spec, status, generation=generation, at=at)
+
+    def _named_by(self, status: RawStatus) -> str:
+        """The template of a Rollout that has another workload's, by the hash that its controller has made of it; ""
+        where it has not."""
+        found = status.currentPodHash if isinstance(status, RawArgoStatus) else ""
+        return self._digest(msgspec.json.encode(found)) if found else ""
 
     def _taken_up(self, resource: Resource, body: AsBefore, spec_known: Callable[[], Json]) -> _Workload | None:
         """A workload as an earlier run left it; None where that saw no rollout of it, or does not say which."""
@@ -173,8 +208,9 @@ class Rollouts:
         if last is None or not last.templates:
             return None
         held = spec_known()
+        kind = RawArgoSpec if _is_argo(resource) else RawSpec
         try:
-            known = msgspec.convert({**held, "template": _NO_TEMPLATE} if isinstance(held, dict) else {}, RawSpec)
+            known = msgspec.convert({**held, "template": _NO_TEMPLATE} if isinstance(held, dict) else {}, kind)
         except msgspec.ValidationError:
             return None
         return self._known(resource, body, last.templates[0], images=last.images, spec=known)
@@ -205,7 +241,9 @@ class Rollouts:
     ) -> _Workload | None:
         """A workload as an earlier run left it; None where that knew none, or a later version of it."""
         last = self._recalled.pop(resource, None)
-        if last is None or last.uid != body.uid or (body.generation or 0) < last.generation:
+        if last is None or last.uid != body.uid:
+            return None
+        if (body.generation or 0) < last.generation and not _refers(spec):
             return None
         templates = last.templates or (template if images == last.images else "",)  # a row older than its column
         return self._remember(resource, _Workload(body.uid, templates[0], last.images, spec, templates[:0:-1], last))
@@ -217,23 +255,23 @@ class Rollouts:
 
 def _begin(
     resource: Resource,
-    body: Shown,
+    uid: str,
+    generation: int,
     known: _Workload,
     *,
     at: datetime,
     change_id: str | None,
-    images: tuple[str, ...],
     before: tuple[str, ...],
     started_at: datetime | None = None,
 ) -> Rollout:
     return Rollout(
         resource,
-        body.uid,
-        body.generation or 0,
+        uid,
+        generation,
         started_at or at,
         Outcome.RUNNING,
         change_id=change_id,
-        images=images,
+        images=known.images,
         images_before=before,
         templates=(known.template, *reversed(known.earlier)),
     )
@@ -244,16 +282,36 @@ def deleted(kind: str) -> str:
     return f"{kind} deleted"
 
 
-def has_rolled_out(kind: str, spec: bytes, status: bytes, *, generation: int) -> bool:
-    """Whether a status says that all of the pods that are to have the template have it and are available: no later
-    status of the same spec tells of a rollout. False where it cannot be read."""
-    try:
-        wanted, told = _spec.decode(spec or b"{}"), _status.decode(status or b"{}")
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return False
-    observed = told.observedGeneration >= generation > 0
-    now = _progress(kind, wanted, told, at=_NO_TIME)
-    return observed and _is_complete(now, rest=_rest(kind, wanted, told))
+def _of_this_template(known: _Workload, stands: Standing) -> Standing:
+    """How a workload stands; as not observed where its controller has seen the generation, but tells of the template
+    before, as Argo's may for a moment."""
+    if not stands.observed or not stands.template:
+        return stands
+    template, called = known.called
+    if stands.template == called and template != known.template:
+        return stands._replace(observed=False, waits="")
+    known.called = known.template, stands.template
+    return stands
+
+
+def _is_argo(resource: Resource) -> bool:
+    return (resource.api_group, resource.kind) == ARGO
+
+
+def _refers(spec: RawSpec) -> bool:
+    """Whether it has the template of another workload."""
+    return isinstance(spec, RawArgoSpec) and spec.workloadRef is not None
+
+
+def _generation(body: Shown, spec: RawSpec, status: RawStatus) -> int:
+    """A Rollout's own generation stays as it is when the workload whose template it has gets another one."""
+    if isinstance(status, RawArgoStatus) and _refers(spec):
+        return status.workloadObservedGeneration
+    return body.generation or 0
+
+
+def _status_of(resource: Resource, body: Shown) -> RawStatus:
+    return (_argo_status if _is_argo(resource) else STATUS).decode(body.status() or b"{}")
 
 
 def _is_settled(last: Rollout | None) -> bool:
@@ -274,69 +332,43 @@ def _end_last(known: _Workload, template: str, *, at: datetime) -> list[Rollout]
     return []
 
 
-def _progress(kind: str, spec: RawSpec, status: RawStatus, *, at: datetime) -> Progress:
-    if kind == "DaemonSet":
-        return Progress(at, status.desiredNumberScheduled, status.updatedNumberScheduled, status.numberAvailable)
-    return Progress(at, spec.replicas, status.updatedReplicas, status.availableReplicas)
+def _move(rollout: Rollout, stands: Standing, *, since: datetime) -> Rollout:
+    """The rollout with what its workload says now; the same object where it says nothing new.
 
-
-def _rest(kind: str, spec: RawSpec, status: RawStatus) -> int:
-    """Old pods that still have to go (a Deployment's), or less than 0: so many may stay (a partition's)."""
-    return max(0, status.replicas - status.updatedReplicas) if kind == "Deployment" else -spec.held_back
-
-
-def _is_complete(now: Progress, *, rest: int) -> bool:
-    """Pods that are too many, as it was scaled down amid the rollout, have to go first, unless they are available:
-    kubectl rollout status waits for them, too."""
-    is_updated = now.updated >= now.desired + min(rest, 0)
-    return is_updated and now.available >= max(now.desired, now.updated) and rest <= 0
-
-
-def _move(
-    rollout: Rollout, now: Progress, status: RawStatus, *, generation: int, rest: int, since: datetime
-) -> Rollout:
-    """The rollout with what this status says; the same object where it says nothing new. ``rest`` as of _rest.
-
-    ``since``: what a condition says to have been before is of the rollout before.
+    ``since``: a failure that is said to be of before is of the rollout before.
     """
-    observed = status.observedGeneration >= generation > 0
-    # Until the controller has seen the template, the status tells of the pods of the one before it.
-    if observed and not _same(rollout.progress, now):
-        rollout = replace(rollout, progress=thinned((*rollout.progress, now)))
-    if not observed:
+    now = stands.now
+    if not stands.observed:
         return rollout
-    condition = next((found for found in status.conditions or () if found.type == "Progressing"), RawCondition())
-    is_over = condition.reason == _AVAILABLE and status.replicas == status.updatedReplicas > 0
-    if is_over or _is_complete(now, rest=rest):
-        held_back = now.desired - now.updated if rest < 0 else 0
-        ended_at = max(_seen_late(condition, rollout, at=now.at), rollout.started_at)
-        reason = HELD_BACK.format(held_back, now.desired) if held_back > 0 else ""
-        return replace(rollout, outcome=Outcome.COMPLETE, ended_at=ended_at, reason=reason)
-    failed_at = condition.lastTransitionTime or condition.lastUpdateTime or now.at
-    if condition.reason == EXCEEDED:
+    if not _same(rollout.progress, now):
+        rollout = replace(rollout, progress=thinned((*rollout.progress, now)))
+    if stands.complete:
+        ended_at = max(_seen_late(stands, rollout), rollout.started_at)
+        return replace(rollout, outcome=Outcome.COMPLETE, ended_at=ended_at, reason=stands.leaves)
+    if stands.failed:
+        failed_at = stands.failed_at or now.at
         # One from before the rollout tells of the rollout before: the controller has not looked at it again.
         if rollout.outcome is Outcome.FAILED or failed_at < since:
             return rollout
         ended_at = max(failed_at, rollout.started_at)
-        return replace(rollout, outcome=Outcome.FAILED, ended_at=ended_at, reason=condition.reason)
-    if rollout.outcome is Outcome.FAILED and condition.status == "True":
+        return replace(rollout, outcome=Outcome.FAILED, ended_at=ended_at, reason=stands.failed)
+    if rollout.outcome is Outcome.FAILED and stands.goes_on:
         return _goes_on(rollout, now)
     return rollout
 
 
-def _seen_late(condition: RawCondition, rollout: Rollout, *, at: datetime) -> datetime:
-    """When a rollout was complete that is seen to be so: what a Deployment says of that, where nobody looked then."""
-    told = condition.lastUpdateTime if condition.reason == _AVAILABLE else None
+def _seen_late(stands: Standing, rollout: Rollout) -> datetime:
+    """When a rollout was complete that is seen to be so: what its workload says of that, where nobody looked then."""
+    at, told = stands.now.at, stands.completed_at
     return told if told and rollout.started_at <= told < at - _AT_ONCE else at
 
 
-def _told_to_wait(rollout: Rollout, spec: RawSpec, now: Progress) -> Rollout:
+def _told_to_wait(rollout: Rollout, stands: Standing) -> Rollout:
     """A rollout under way, saying that nothing moves by itself where that is so."""
-    why = WAITS if spec.waits else PAUSED if spec.paused else ""
-    said = rollout.reason if rollout.reason in (WAITS, PAUSED) else ""
+    why, said = stands.waits, rollout.reason if is_wait(rollout.reason) else ""
     if rollout.outcome is not Outcome.RUNNING or why == said:
         return rollout
-    return replace(rollout, reason=why) if why else _goes_on(rollout, now)
+    return replace(_goes_on(rollout, stands.now) if said else rollout, reason=why)
 
 
 def _goes_on(rollout: Rollout, now: Progress) -> Rollout:
@@ -353,20 +385,6 @@ def _is_let_go(known: _Workload, spec: RawSpec) -> bool:
     if known.last.resource.kind != "StatefulSet" or known.last.outcome is not Outcome.COMPLETE:
         return False
     return known.held_back is None or spec.held_back < known.held_back
-
-
-def _under_way(kind: str, spec: RawSpec, status: RawStatus) -> bool:
-    """Whether a workload whose template nobody was seen to change is in the middle of a rollout, not of a scaling:
-    more pods are of an older template than stay so."""
-    if kind == "Deployment":
-        reasons = {condition.reason for condition in status.conditions or () if condition.type == "Progressing"}
-        return bool(reasons & {"ReplicaSetUpdated", "NewReplicaSetCreated", "FoundNewReplicaSet"})
-    if spec.waits:
-        return False
-    if kind == "DaemonSet":
-        return status.updatedNumberScheduled < status.currentNumberScheduled
-    # Not what is left of all its pods: one that is going counts to them, and to no template.
-    return status.currentRevision != status.updateRevision and status.currentReplicas > spec.held_back
 
 
 def _same(progress: tuple[Progress, ...], now: Progress) -> bool:

@@ -43,7 +43,7 @@ from app.core.objects.body import AsBefore, Body, read_body
 from app.core.objects.diff import diff
 from app.core.objects.kinds import Policy
 from app.core.objects.memory import Entry, Memory
-from app.core.objects.normalise import normalise
+from app.core.objects.normalise import as_kept_now, normalise
 from app.core.objects.parts import Parts
 from app.core.objects.redact import Redactor
 
@@ -474,7 +474,7 @@ class Tracker:
         version = int(found.resource_version) if found.resource_version.isdigit() else 0
         entry = Entry(found.uid, version, found.generation, deleted=found.deleted_at is not None, changed=version)
         entry.recalled, entry.seen = True, found.seen_at
-        self._memory.store(entry, found.state, size=_UNMEASURED)
+        self._memory.store(entry, as_kept_now(found), size=_UNMEASURED)
         self._memory.put(resource, entry)
         for change in self._recent.asked_for(resource):
             guesses.guessed(entry, change)

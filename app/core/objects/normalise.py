@@ -10,8 +10,9 @@ import re
 from decimal import Decimal
 from functools import lru_cache
 
-from app.core.model import Json, Object
+from app.core.model import Json, Object, ObjectState
 
+_ROLLOUT = ("argoproj.io", "Rollout")
 _TOP = frozenset({"status", "apiVersion", "kind"})
 _METADATA = frozenset(
     """managedFields resourceVersion generation uid creationTimestamp selfLink deletionTimestamp
@@ -29,6 +30,8 @@ _ANNOTATIONS = frozenset(
         "deployment.kubernetes.io/desired-replicas",
         "deployment.kubernetes.io/max-replicas",
         "deprecated.daemonset.template.generation",
+        "rollout.argoproj.io/revision",
+        "rollout.argoproj.io/workload-generation",
         "control-plane.alpha.kubernetes.io/leader",
         "endpoints.kubernetes.io/last-change-trigger-time",
         "node.alpha.kubernetes.io/ttl",
@@ -52,6 +55,7 @@ _ANNOTATIONS = frozenset(
 _ANNOTATION_PREFIXES = ("autoscaling.alpha.kubernetes.io/", "pv.kubernetes.io/")
 _LABELS = frozenset({"controller-uid", "batch.kubernetes.io/controller-uid", "job-name", "pod-template-hash"})
 _LABELS |= {"batch.kubernetes.io/job-name", "controller-revision-hash", "pod-template-generation"}
+_LABELS |= {"rollouts-pod-template-hash"}
 TYPED = frozenset(
     """apps batch autoscaling policy admissionregistration.k8s.io apiregistration.k8s.io certificates.k8s.io
     flowcontrol.apiserver.k8s.io networking.k8s.io node.k8s.io rbac.authorization.k8s.io resource.k8s.io
@@ -98,7 +102,35 @@ def normalise(obj: Object, api_group: str, *, kind: str) -> Object:
         _node(obj, out)
     if kind == "Application" and api_group == "argoproj.io":
         _application(out)
+    if (api_group, kind) == _ROLLOUT:
+        spec = out.get("spec")
+        if isinstance(spec, dict) and isinstance(spec.get("template"), dict):
+            spec["template"] = pod_template(spec["template"])
     return out
+
+
+def as_kept_now(known: ObjectState) -> Object | None:
+    """A state that an earlier version of us may have stored: of Rollouts of Argo's it kept what this one passes over,
+    which is no change."""
+    kind = known.resource.api_group, known.resource.kind
+    is_another = kind == _ROLLOUT and known.state is not None
+    return normalise(known.state or {}, kind[0], kind=kind[1]) if is_another else known.state
+
+
+def pod_template(template: Json) -> Json:
+    """The pod template of a Rollout of Argo's, of types that we know though it stands in a custom resource.
+
+    Its controller writes it anew after each edit, as Go has it, with ``resources: {}`` in each container that has none.
+    """
+    return _without_nothing(_typed(template, "template"))
+
+
+def _without_nothing(value: Json) -> Json:
+    if isinstance(value, list):
+        return [_without_nothing(item) for item in value]
+    if isinstance(value, dict):
+        return {k: _without_nothing(v) for k, v in value.items() if k not in ("resources", "metadata") or v != {}}
+    return value
 
 
 def _node(obj: Object, out: Object) -> None:

@@ -32,6 +32,19 @@ def test_what_the_garbage_collector_deletes_follows_from_who_gave_it_its_owners(
     assert gone.begun_by == given.id
 
 
+@pytest.mark.parametrize(("is_argo", "kind"), [(True, "Rollout"), (False, "Deployment")])
+def test_a_pod_whose_replica_set_was_not_seen_is_of_what_is_called_so(is_argo: bool, kind: str) -> None:
+    owner = [{"kind": "ReplicaSet", "name": "web-5d4f8c7b9d", "apiVersion": "apps/v1", "controller": True}]
+    waiting = {"waiting": {"reason": "ImagePullBackOff"}}
+    status = {"phase": "Pending", "containerStatuses": [{"name": "a", "image": "a", "state": waiting}]}
+    pod = an_object("Pod", "web-5d4f8c7b9d-abcde", version=2, meta={"ownerReferences": owner}, status=status, spec={})
+    rollout = listed(an_object("Rollout", "web", api="argoproj.io/v1alpha1", version=1, spec={"replicas": 1}))
+    found = learn(*([rollout] if is_argo else []), seen(pod, 1))
+    (symptom,) = found[-1].symptoms
+    assert symptom.workload is not None
+    assert (symptom.workload.kind, symptom.workload.name) == (kind, "web")
+
+
 def test_what_a_person_deletes_follows_from_nothing() -> None:
     owned = an_object("ConfigMap", "ca", version=6, data={"ca.crt": "x"}, meta={"ownerReferences": ELSEWHERE})
     _, gone = changes(

@@ -8,7 +8,8 @@ from datetime import datetime
 import orjson
 import pytest
 
-from app.core.changes.rollouts import PAUSED, WAITS, Rollouts
+from app.core.changes.rollouts import Rollouts
+from app.core.changes.standing import PAUSED, WAITS
 from app.core.model import Json, Object, Outcome, Resource, Rollout
 from app.core.objects.body import Body, read_body
 from app.store.merge import merge_rollouts

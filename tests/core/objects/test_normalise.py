@@ -189,3 +189,24 @@ def test_asking_a_gitops_controller_to_look_again_changes_nothing(name: str) -> 
     assert normalise(
         {"metadata": {"annotations": {name: "1"}, "finalizers": ["finalizers.fluxcd.io"]}}, "", kind="X"
     ) == {"metadata": {}}
+
+
+def test_the_pod_template_of_an_argo_rollout_is_of_known_types() -> None:
+    """Its controller writes it as Go has it."""
+    volume: Object = {"name": "v", "emptyDir": {}}
+    asked: Object = {"name": "a", "resources": {"limits": {"cpu": "0.5"}}}
+    written: Object = {"name": "a", "resources": {"limits": {"cpu": "500m"}}}
+    one: Object = {"spec": {"containers": [asked, {"name": "b"}], "volumes": [volume], "tolerations": []}}
+    other: Object = {
+        "metadata": {"creationTimestamp": None},
+        "spec": {"containers": [written, {"name": "b", "resources": {}}], "volumes": [volume]},
+    }
+    noted: Object = {"name": "web", "annotations": {"rollout.argoproj.io/revision": "2"}}
+    wholes: list[Object] = [
+        {"metadata": {"name": "web"}, "spec": {"template": one}},
+        {"metadata": noted, "spec": {"template": other}},
+    ]
+    one_whole, other_whole = (normalise(whole, "argoproj.io", kind="Rollout") for whole in wholes)
+    assert one_whole == other_whole
+    kept = one_whole["spec"]["template"]["spec"]  # type: ignore[index, call-overload]
+    assert kept["volumes"] == [volume]  # type: ignore[index, call-overload]
