@@ -235,6 +235,17 @@ def test_what_its_controller_refuses_has_failed_until_it_takes_it() -> None:
     assert [one.outcome for one in run.told][:3] == [Outcome.RUNNING, FAILED, Outcome.RUNNING]
 
 
+def test_what_an_analysis_failed_with_tells_no_secret() -> None:
+    """It quotes what its provider answered."""
+    told = [one for one in recorded("analysed") if isinstance(one, Sighting)]
+    asked, with_secret = b"http://127.0.0.1:1/api", b"http://prometheus:correct-horse-battery@127.0.0.1:1/api"
+    run = Run()
+    run.follow([structs.replace(one, body=(one.body or b"").replace(asked, with_secret)) for one in told])
+    reason = run.in_order[1].reason
+    assert reason.startswith("RolloutAborted: Step-based analysis")
+    assert "correct-horse-battery" not in reason
+
+
 def test_one_that_is_paused_says_so_from_the_start() -> None:
     run = learned("paused")
     assert reasons(run, run.in_order[1].generation) == ["is paused"]
