@@ -30,8 +30,9 @@ class Standing(NamedTuple):
     ``observed``: its controller has seen the template; until then the status tells of the pods of the one before it.
     ``completed_at`` is since when it says that it is ``complete``, where it does, and ``leaves`` why some pods stay as
     they were nevertheless. ``failed`` is why it failed, "" where it did not, and ``goes_on`` that it does so no more.
-    ``waits`` is why nothing moves by itself, and ``under_way`` that more pods are of an older template than stay so.
-    ``template`` is what its controller calls the template that all this is of, "" where it does not say.
+    ``waits`` is why nothing moves by itself, and ``under_way`` that more pods are of an older template than stay so,
+    and it has not failed. ``template`` is what its controller calls the template that all this is of, "" where it does
+    not say.
     """
 
     now: Progress

@@ -36,7 +36,7 @@ def standing(
         Progress(at, spec.replicas, _updated(spec, status, told), status.availableReplicas),
         observed=observed,
         complete=status.phase == "Healthy" and is_stable,
-        under_way=status.currentPodHash != "" and not is_stable,
+        under_way=status.currentPodHash != "" and not is_stable and status.phase != "Degraded",
         completed_at=told.lastUpdateTime if told.reason == _AVAILABLE else None,
         failed=_why_failed(failed, clean),
         failed_at=None if invalid else failed.lastUpdateTime or failed.lastTransitionTime,

@@ -211,6 +211,21 @@ def test_an_abort_has_failed_until_somebody_tries_again() -> None:
     assert run.in_order[3].images == V2
 
 
+def test_one_that_failed_before_it_was_seen_is_none_until_it_is_tried_again() -> None:
+    story = list(recorded("canary"))
+    aborted = next(n for n, one in enumerate(story) if isinstance(one, Did) and one.what == "abort")
+    retried = next(n for n, one in enumerate(story) if isinstance(one, Did) and one.what == "retry")
+    seen_first, *later = [one for one in story[aborted + 3 :] if isinstance(one, Sighting)]
+    before = [one for one in later if one.at < story[retried].at]
+    run = Run()
+    run.follow([structs.replace(seen_first, verb=None), *before])
+    assert run.told == []
+    run = Run()
+    run.follow([structs.replace(seen_first, verb=None), *later])
+    first = run.in_order[0]
+    assert (first.images, first.outcome) == (V3, Outcome.SUPERSEDED), "that v2 was before it was not seen"
+
+
 def test_weights_are_told_where_they_are_not_those_of_the_pods() -> None:
     run = learned("traffic")
     assert reasons(run, run.in_order[1].generation) == [
