@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import orjson
 
 from app.core.screen.axis import WIDTH
-from app.core.screen.lanes import Lane
+from app.core.screen.lanes import Lane, Spot
 from app.core.screen.timeline import Braid, Heat, Line, Picture
 
 ROW = 11
@@ -23,6 +23,8 @@ LINE_HEIGHT = 40
 DENSITY_HEIGHT = 34
 HEAT_HEIGHT = 14
 BRAID_HEIGHT = 32
+ROUND = 12
+"""Units of the axis that the round end of a bar takes at the most, on the narrowest screen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +75,28 @@ def _lane(lane: Lane) -> Drawn:
         y = top + spot.row * ROW
         if lane.shape == "diamond":
             paths[f"diamond {spot.tone}"].append(f"M{spot.x:g} {y - 5:g}l5 5l-5 5l-5-5z")
+        elif lane.shape == "bar":
+            for style, x, until in _bar(spot):
+                paths[f"{style} {spot.tone}"].append(f"M{x:g} {y:g}H{until:g}")
         else:
             paths[f"{lane.shape} {spot.tone}"].append(f"M{spot.x:g} {y:g}H{spot.until:g}")
     spots = [(spot.x, spot.until, top + spot.row * ROW, spot.change_id, spot.label) for spot in lane.spots]
     strokes = tuple(Stroke(style, "".join(paths[style])) for style in sorted(paths, key=_above))
     return Drawn(lane.key, lane.title, lane.subtitle, height, strokes, (lane.subtitle,), orjson.dumps(spots).decode())
+
+
+def _bar(spot: Spot) -> Iterator[tuple[str, float, float]]:
+    """The pieces of a bar, each of a style and from here to there. Its ends are round, but one that lies outside the
+    axis: there it is cut, so that it shows that it began before, or goes on."""
+    x, until = spot.x, min(spot.until, WIDTH)
+    if x < until and x <= 0:
+        yield "bar cut", 0, min(until, ROUND)
+        x = ROUND
+    if spot.x < until and until >= WIDTH:
+        yield "bar cut", max(spot.x, WIDTH - ROUND), WIDTH
+        until = WIDTH - ROUND
+    if x <= until:
+        yield "bar", x, until
 
 
 def _above(style: str) -> tuple[bool, str]:
