@@ -85,6 +85,28 @@ async def test_a_line_lights_up_with_its_row_of_the_legend(visit: Visit) -> None
         assert [await one.evaluate_all(lit) for one in (lines, rows)] == [[], []]
 
 
+@pytest.mark.parametrize("path", [PLANE, EXPLORE], ids=["many", "alone"])
+async def test_on_a_phone_what_a_legend_says_is_whole(visit: Visit, path: str) -> None:
+    """A name has as many lines as it takes, beside its stroke, and each value has room."""
+    told = """all => all.map(row => {
+        const [name, value] = row.querySelectorAll("th, td");
+        name.lastChild.data = "apiserver_request_total_" + "of_a_long_name_".repeat(4);
+        const text = new Range();
+        text.selectNodeContents(name.lastChild);
+        const [words, stroke] = [text.getBoundingClientRect(), name.querySelector("svg").getBoundingClientRect()];
+        const parts = [...row.querySelectorAll("th, td")];
+        return {
+            cut: parts.filter(one => one.scrollWidth > one.clientWidth).map(one => one.textContent),
+            covered: words.left < stroke.right || words.right > value.getBoundingClientRect().left,
+            share: name.getBoundingClientRect().width / row.getBoundingClientRect().width,
+        };
+    })"""
+    async with visit(path, viewport=PHONE) as page:
+        rows = await page.locator(".legend tbody tr").evaluate_all(told)
+    assert len(rows) >= 4
+    assert [row for row in rows if row["cut"] or row["covered"] or row["share"] > 0.4] == []
+
+
 @pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["wide", "narrow"])
 @pytest.mark.parametrize("to", ["14:03:45", "14:01:10", "14:03:20"])
 async def test_no_time_below_a_graph_is_cut_off(visit: Visit, viewport: ViewportSize, to: str) -> None:
