@@ -123,11 +123,11 @@ document.addEventListener("pointerup", (event) => {
   brushGraph(frame, 0, 0);
   if (Math.abs(end - start) < 0.01) return;
   const { from, to } = frame.closest("[data-from]").dataset;
-  const at = (place) => new Date(Date.parse(from) + (Date.parse(to) - Date.parse(from)) * place).toISOString();
+  const at = (place, whole) => new Date(1000 * whole((Date.parse(from) + (Date.parse(to) - Date.parse(from)) * place) / 1000)).toISOString();
   const address = new URL(location.href);
   address.searchParams.delete("minus");
-  address.searchParams.set("from", at(Math.min(start, end)));
-  address.searchParams.set("to", at(Math.max(start, end)));
+  address.searchParams.set("from", at(Math.min(start, end), Math.floor));
+  address.searchParams.set("to", at(Math.max(start, end), Math.ceil));
   location.assign(address);
 });
 document.addEventListener("pointercancel", () => {

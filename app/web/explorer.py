@@ -109,6 +109,11 @@ class ExplorePage:
         """Whether nothing of this time can have been recorded."""
         return self.of is not None and (self.recorded_to is None or self.recorded_to < self.axis.from_at)
 
+    @property
+    def last_end(self) -> datetime | None:
+        """The end of a time that holds what was recorded last."""
+        return self.recorded_to and windows.whole_second(self.recorded_to)
+
 
 @dataclass(frozen=True, slots=True)
 class Unnamed:

@@ -46,6 +46,11 @@ def exact_time(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def written_time(at: datetime) -> str:
+    """``2026-11-20T14:02:27Z``, with parts of a second where there are any: to be read, and read again as it is."""
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
 def value(json: Json) -> str:
     """A field's value in one line: text as it is, anything else as JSON."""
     return json if isinstance(json, str) else orjson.dumps(json).decode()
@@ -125,4 +130,5 @@ FILTERS: dict[str, Callable[..., object]] = {
     "told": told,
     "told_by": told_by,
     "value": value,
+    "written": written_time,
 }

@@ -33,7 +33,7 @@ class Range(params.Asked):
         """The window. Raises Problem for one that is empty, too long, or told twice."""
         if self.from_at is not None and self.minus is not None:
             raise Problem(422, "from and minus both say where it begins: leave one out", "minus")
-        to_at = self.to_at or now
+        to_at = self.to_at or whole_second(now)
         from_at = self.from_at or to_at - (self.minus or USUAL)
         if from_at >= to_at:
             raise Problem(422, "from must be before to", "from")
@@ -44,6 +44,11 @@ class Range(params.Asked):
     def named(self, text: str | None) -> dict[str, Any]:
         """What the address says of the time; ``text`` is ``minus`` as it was written."""
         return {"from": self.from_at, "to": self.to_at, "minus": text}
+
+
+def whole_second(at: datetime) -> datetime:
+    """The next one, which people can read and write: nothing that is there by now lies behind it."""
+    return at if not at.microsecond else at.replace(microsecond=0) + timedelta(seconds=1)
 
 
 def beside(axis: Axis, now: datetime) -> dict[str, dict[str, datetime] | None]:

@@ -63,6 +63,29 @@ async def test_a_time_of_another_year_says_which(site: Site) -> None:
     assert "<b>20 Nov 2025 14:00:00</b> to <b>20 Nov 14:00:00</b>" in page
 
 
+@pytest.mark.parametrize("path", ["/explore", "/clusters/shop/control-plane"])
+async def test_times_that_nobody_wrote_are_whole_seconds(site: Site, path: str) -> None:
+    before, now = site.app.state.deps, world.END + timedelta(microseconds=654_321)
+    site.app.state.deps = dataclasses.replace(before, clock=lambda: now)
+    try:
+        async with site.client() as client:
+            page = (await client.get(path, params={"minus": "30m"})).text
+            [earlier] = re.findall(r'href="(\S+)">← earlier', page)
+            told = (await client.get(unescape(earlier).replace(path, "/explore"))).text
+    finally:
+        site.app.state.deps = before
+    assert re.findall(r'name="(?:from|to)"[^>]* value="(\S+)"', told) == [
+        "2026-11-20T13:03:46Z",
+        "2026-11-20T13:33:46Z",
+    ]
+
+
+@pytest.mark.parametrize("written", ["2026-11-20T13:03:45.123456Z", "2026-11-20T13:03:45Z"])
+async def test_a_time_that_was_written_stays_as_it_was(site: Site, written: str) -> None:
+    page = await explored(site, REQUESTS | {"to": written})
+    assert re.findall(r'name="to"[^>]* value="(\S+)"', page) == [written]
+
+
 async def test_csv_rest_and_the_page_tell_the_same(site: Site) -> None:
     told = await rest(site, "series", REQUESTS)
     rows = list(csv.reader(io.StringIO(await explored(site, REQUESTS | {"format": "csv"}))))
@@ -157,6 +180,25 @@ async def test_after_the_end_of_what_is_recorded_the_hour_before_that_is_offered
         again = await client.get(unescape(told[1]))
     assert "Nothing matches" not in again.text
     assert '<path class="curve' in again.text
+
+
+async def test_the_hour_before_the_end_of_what_is_recorded_holds_that_end(site: Site) -> None:
+    at = world.END.timestamp() + 0.804999
+    last = MetricSeries("queue_depth", (("job", "late"),), "gauge", (at,), (7.0,))
+    async with site.database.write.begin() as conn:
+        await record(conn, Batch(cluster="late", series=(last,)))
+    asked = {
+        "cluster": "late",
+        "metric": "queue_depth",
+        "measure": "level",
+        "from": "2026-11-21T14:00Z",
+        "to": "2026-11-21T15:00Z",
+    }
+    told = re.search(r'href="(/explore[^"]*)">Show the hour before that', await explored(site, asked))
+    assert told
+    assert "to=2026-11-20T14%3A03%3A46.000Z" in told[1]
+    async with site.client() as client:
+        assert ">7</td>" in (await client.get(unescape(told[1]))).text
 
 
 async def test_of_what_was_never_recorded_it_says_how_that_comes_in(site: Site) -> None:
