@@ -218,6 +218,7 @@ async def _screen(
         wanted = _rows_wanted(incident, ranking, asked, axis)
         rows = await timeline.list_changes(conn, wanted, before=listing.cursor(after), limit=limit)
         wholes = await _wholes(conn, incident) if has(request, Role.RESPONDER) else ()
+        whole = await incidents.read_incidents(conn, [incident.merged_into]) if incident.merged_into else []
     now = deps.clock()
     page = views.incident_page(
         incident,
@@ -234,6 +235,7 @@ async def _screen(
         page=page,
         may_act=has(request, Role.RESPONDER),
         wholes=wholes,
+        whole=whole[0] if whole else None,
         partial=incident.cluster in partial_clusters(request),
         now=now,
     )

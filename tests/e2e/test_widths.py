@@ -199,6 +199,41 @@ async def test_of_a_long_name_both_ends_are_seen_and_all_is_there(
             await link.blur()
 
 
+@pytest.mark.parametrize(
+    ("selector", "whole"), [("td.kind", "K" * 63), ("td.who", "a" * 189)], ids=["the kind", "who did it"]
+)
+async def test_of_a_name_that_has_one_line_both_ends_are_seen_and_all_is_there(
+    visit: Visit, selector: str, whole: str
+) -> None:
+    async with visit(f"/changes?cluster={CLUSTER}") as page:
+        cell = page.locator(selector).first
+        assert await cell.text_content() == whole
+        copied = await cell.evaluate("one => { getSelection().selectAllChildren(one); return String(getSelection()); }")
+        assert copied == whole
+        assert whole in (await cell.get_attribute("title") or "")
+        assert await cell.get_attribute("aria-label") == whole, "for who has it read"
+        room, begin, end = await box(cell), await box(cell.locator(".begin")), await box(cell.locator(".end"))
+        assert begin["width"] > end["width"] > 20
+        assert end["x"] + end["width"] <= room["x"] + room["width"]
+
+
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["wide", "narrow"])
+@pytest.mark.parametrize(
+    ("path", "selector"),
+    [(f"/?cluster={CLUSTER}", f"a[href='/incidents/{LONG_ID}']"), (f"/incidents/{LONG_ID}", "h1")],
+    ids=["listed", "heading"],
+)
+async def test_of_a_long_title_both_ends_are_seen(
+    visit: Visit, path: str, selector: str, viewport: ViewportSize
+) -> None:
+    async with visit(path, viewport=viewport) as page:
+        title = page.locator(selector).first
+        assert await title.text_content() == "A" * 253
+        assert await title.get_attribute("title") == "A" * 253
+        assert (await box(title.locator(".middle")))["width"] < 30
+        assert await title.evaluate("one => one.scrollHeight <= one.clientHeight || one.tagName === 'A'"), "not cut off"
+
+
 @pytest.mark.parametrize(("width", "most"), [(1440, 140), (1024, 200), (700, 400)])
 async def test_a_long_name_is_cut_off_nowhere_else_and_leaves_room(visit: Visit, width: int, most: int) -> None:
     async with visit(f"/changes?cluster={CLUSTER}", viewport={"width": width, "height": 900}) as page:

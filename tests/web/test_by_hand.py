@@ -376,7 +376,12 @@ async def test_the_form_of_the_page_merges(hands: Site) -> None:
         answer = await send(client, f"{path}/merge", into=near["id"])
         assert (answer.status_code, answer.headers["location"]) == (303, f"/incidents/{near['id']}")
         merged = (await client.get(path)).text
-        assert f'href="/incidents/{near["id"]}"' in merged
+        assert "Merged into" in merged
+        assert re.search(
+            rf'<h3 id="whole"><a href="/incidents/{near["id"]}" title="[^"]+">{re.escape(near["title"])}</a>', merged
+        )
+        assert f'<a class="button primary" href="/incidents/{near["id"]}">Go on there</a>' in merged
+        assert "Not ranked yet" not in merged, "it never will be"
         assert "/merge" not in merged
         foreign = {"sec-fetch-site": "cross-site"}
         assert (await client.post(f"{path}/merge", data={"into": far["id"]}, headers=foreign)).status_code == 403
