@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from app.core.objects import redact, redact_rules, redact_text, yaml_text
+from app.core.objects import redact, redact_rules, redact_text, secret_names, yaml_text
 from app.core.objects.redact import Redactor
 from tests.core.changes.test_canaries import ANYWHERE, OWN, OWN_RULES, PLAIN, SHAPES, Ways, _parts
 
@@ -25,10 +25,10 @@ def _same(_self: Redactor, text: str, *_: object) -> str:
 
 RULES: dict[str, tuple[object, str, object]] = {
     "the values of a Secret": (Redactor, "_values", lambda _self, value: value),
-    "custom resources that hold credentials": (redact_rules, "is_secret_kind", _no),
-    "values by the name of their field": (redact_rules, "is_secretive", _no),
+    "custom resources that hold credentials": (secret_names, "is_secret_kind", _no),
+    "values by the name of their field": (secret_names, "is_secretive", _no),
     "what is nested under such a name": (Redactor._walk, "__kwdefaults__", {"closed": False, "by_key": _no}),
-    "files that are secret as a whole": (redact_rules, "is_secret_file", _no),
+    "files that are secret as a whole": (secret_names, "is_secret_file", _no),
     "tokens by their shape": (redact_rules, "SHAPES", NOTHING),
     "what only looks random": (redact_rules, "is_random", _no),
     "passwords in addresses": (redact_rules, "AUTHORITY", NOTHING),

@@ -12,7 +12,7 @@ from app.core.model import Object, Resource
 from app.core.objects.body import Body, Part
 from app.core.objects.normalise import normalise
 from app.core.objects.redact import Redactor, decode
-from app.core.objects.redact_rules import is_secret_kind
+from app.core.objects.secret_names import is_secret_kind
 
 _WHOLE = frozenset({"Secret", "ConfigMap", "Node"})
 """Kinds of which one part decides how another is treated, or whose parts are rarely twice the same."""

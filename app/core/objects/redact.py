@@ -16,7 +16,7 @@ import orjson
 
 from app.core.model import Json, Object
 from app.core.objects import redact_rules as rules
-from app.core.objects import yaml_text
+from app.core.objects import secret_names, yaml_text
 from app.core.objects.kinds import kind_of
 from app.core.objects.own_rules import NO_RULES, Kinds, OwnRules
 from app.core.objects.redact_text import BENIGN, TextRedactor, clean
@@ -79,7 +79,7 @@ class Redactor(TextRedactor):
 
     def is_closed(self, api_group: str, kind: str) -> bool:
         """Whether only the metadata of an object of this kind is kept."""
-        by_name = rules.is_secret_kind(kind) if api_group else kind == "Secret"
+        by_name = secret_names.is_secret_kind(kind) if api_group else kind == "Secret"
         return by_name or self.cuts(api_group, kind)
 
     def object(self, api_group: str, kind: str, obj: Object) -> Object:
@@ -222,7 +222,9 @@ class Redactor(TextRedactor):
         if not isinstance(data, dict):
             return self._walk(data, "data", 2)
         return {
-            clean(k): self.fingerprint(v) if isinstance(v, str) and rules.is_secret_file(k) else self._walk(v, k, 2)
+            clean(k): self.fingerprint(v)
+            if isinstance(v, str) and secret_names.is_secret_file(k)
+            else self._walk(v, k, 2)
             for k, v in data.items()
         }
 
@@ -233,7 +235,7 @@ class Redactor(TextRedactor):
         depth: int,
         *,
         closed: bool = False,
-        by_key: Callable[[str], bool] = rules.opens_secret,
+        by_key: Callable[[str], bool] = secret_names.opens_secret,
     ) -> Json:
         """``closed``: under a secretive key, where leaves are secret unless their own key is that of a reference."""
         if self._names and by_key is not _never and self._names.holds(key):
@@ -241,7 +243,11 @@ class Redactor(TextRedactor):
         if isinstance(value, str):
             if by_key is _never:
                 return self.text(value)
-            return self.fingerprint(value) if closed and not rules.is_plain_leaf(key) else self._leaf(value, key, depth)
+            return (
+                self.fingerprint(value)
+                if closed and not secret_names.is_plain_leaf(key)
+                else self._leaf(value, key, depth)
+            )
         if isinstance(value, dict):
             return TOO_DEEP if depth >= MAX_DEPTH else self._dict(value, depth, closed=closed, by_key=by_key)
         if isinstance(value, list):
@@ -257,12 +263,12 @@ class Redactor(TextRedactor):
     def _number(self, value: float, key: str, depth: int, *, closed: bool) -> Json:
         """Numbers under secretive keys are secret too, but for small ones, which count something."""
         small = -_SMALL < value < _SMALL
-        if (closed and not rules.is_plain_leaf(key)) or (rules.opens_secret(key) and not small):
+        if (closed and not secret_names.is_plain_leaf(key)) or (secret_names.opens_secret(key) and not small):
             return self.fingerprint(value)
         storable = -_BIG <= value < _BIG if isinstance(value, int) else math.isfinite(value)
         if storable:
             return value
-        return self.fingerprint(value) if rules.is_secret_file(key) else self._leaf(str(value), key, depth)
+        return self.fingerprint(value) if secret_names.is_secret_file(key) else self._leaf(str(value), key, depth)
 
     def _dict(self, value: Object, depth: int, *, closed: bool, by_key: Callable[[str], bool]) -> Object:
         if by_key is not _never and value.get("kind") == "Secret" and ("data" in value or "stringData" in value):
@@ -320,9 +326,9 @@ class Redactor(TextRedactor):
             return value
         if self._names and self._names.holds(key):
             return self.fingerprint(value) if value else value
-        if key and rules.is_digest(key, value):
+        if key and secret_names.is_digest(key, value):
             return value
-        if key and rules.is_secretive(key, value):
+        if key and secret_names.is_secretive(key, value):
             return self._hidden(key, value)
         if value[:1] in ("{", "[") and value[-1:] in ("}", "]") and len(value) > 2:
             found = self._embedded(value, key, depth)

@@ -7,7 +7,7 @@ import json
 import re
 
 from app.core.model import Json
-from app.core.objects import logins
+from app.core.objects import logins, secret_names
 from app.core.objects import redact_rules as rules
 from app.core.objects.own_rules import NO_RULES, Names, OwnRules
 
@@ -117,7 +117,7 @@ class TextRedactor:
         return self._tail(match) if self._is_secretive(match["name"], match["value"]) else match.group(0)
 
     def _is_secretive(self, name: str, value: str) -> bool:
-        return rules.is_secretive(name, value) or (self._names is not None and self._names.holds(name))
+        return secret_names.is_secretive(name, value) or (self._names is not None and self._names.holds(name))
 
     def _run(self, run: str, text: str, *, at: int) -> str:
         return self.fingerprint(run) if rules.is_random(run, text[max(0, at - 24) : at]) else run
