@@ -10,7 +10,7 @@ from sqlalchemy import text
 from app.core.model import SLOT_SECONDS, CallCount, CallKey, Change, ObjectState, Resource
 from app.notify.notice import FOLLOWS
 from tests.notify.double import Json
-from tests.notify.test_notices import Room, rolling, room
+from tests.notify.room import Room, rolling, room
 from tests.web import world
 
 __all__ = ["room"]

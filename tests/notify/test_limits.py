@@ -13,7 +13,7 @@ from app.notify import slack as slack_module
 from app.store import incidents
 from app.store.partitions import ensure
 from tests.notify.double import A_MINUTE, CHANNEL
-from tests.notify.test_notices import THIRD, Room, rolling, room
+from tests.notify.room import THIRD, Room, rolling, room
 from tests.web import world
 
 __all__ = ["room"]

@@ -25,7 +25,7 @@ from app.notifying import MAIL_WITHIN, REPRESENT, mail, post
 from app.store import outbox
 from app.store.database import Database
 from tests.listening import stop
-from tests.notify.test_notices import Room, room
+from tests.notify.room import Room, room
 from tests.notify.test_people import has_an_incident, rolls_out_and_fails, routes_of, telling
 from tests.test_tls import certificate
 

@@ -28,7 +28,7 @@ from app.store.partitions import ensure
 from app.store.record import record
 from tests.listening import listening
 from tests.notify.double import mistakes
-from tests.notify.test_notices import Room, rolling, room
+from tests.notify.room import Room, rolling, room
 from tests.web import world
 
 __all__ = ["room"]

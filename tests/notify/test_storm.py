@@ -18,7 +18,7 @@ from app.notify.slack import Message
 from app.store import outbox
 from app.store.outbox import Due, Failed
 from tests.notify.double import FAULTS, TOKEN
-from tests.notify.test_notices import THIRD, URL, Room, room
+from tests.notify.room import THIRD, URL, Room, room
 from tests.notify.test_sender import Killed, until_killed
 
 __all__ = ["room"]

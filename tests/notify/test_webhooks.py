@@ -34,7 +34,7 @@ from app.store.database import Database
 from app.store.partitions import ensure
 from app.store.record import record
 from tests.listening import listening
-from tests.notify.test_notices import Room, rolling, room
+from tests.notify.room import Room, rolling, room
 from tests.notify.test_people import People
 from tests.web import world
 
