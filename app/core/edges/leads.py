@@ -161,11 +161,12 @@ def other_repository(change: Change) -> bool:
     if change.resource.kind not in WORKLOADS:
         return False
     images = [diff for diff in change.diffs if _last(diff.path) == "image"]
-    return change.verb is Verb.CREATE or any(_repository(d.old) != _repository(d.new) for d in images)
+    return change.verb is Verb.CREATE or any(repository(str(d.old)) != repository(str(d.new)) for d in images)
 
 
-def _repository(image: object) -> str:
-    path, _, name = str(image).partition("@")[0].rpartition("/")
+def repository(image: str) -> str:
+    """An image's name without its tag and digest."""
+    path, _, name = image.partition("@")[0].rpartition("/")
     return f"{path}/{name.partition(':')[0]}"
 
 

@@ -88,6 +88,8 @@ SOON = timedelta(seconds=10)
 
 BY_CALLING = (("shares",), ("burdens",), ("asks",), ("beside",))
 """Ways to what a client does to what it calls, and to others that call it."""
+_INTO_OTHERS = (("agent",), ("injected",))
+"""Ways to what a program does for pods of others, or puts into them."""
 BY_CONTENT = frozenset({"LimitRange", "Namespace", "ValidatingAdmissionPolicy"})
 """What refuses some pods and lets others pass, by what is in them (a Namespace by what pod security it enforces)."""
 _SCARCE = re.compile(
@@ -163,7 +165,7 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
     reason, refused = signal.facts.get("reason", ""), signal.facts.get("refused", "")
     # What was made and was well has nothing in it that differs from when it was well; of an update that says little of
     # what it does for others. What is new may meet later what it was not made for.
-    made = candidate.change.verb is Verb.CREATE or (reason in BEFORE_RUNNING and via[:1] != ("agent",))
+    made = candidate.change.verb is Verb.CREATE or (reason in BEFORE_RUNNING and via[:1] not in _INTO_OTHERS)
     elsewhere = via[:1] in (*BY_CALLING, ("takes",), ("fills",), ("churn",), ("scheduling",)) or is_about_place(
         candidate, signal
     )
@@ -226,8 +228,11 @@ def _leads(candidate: Candidate, cause: Cause) -> bool:
 
 
 def _suffers(change: Change, signal: Signal) -> bool:
-    """Whether a workload complains of somebody else, of which its own change says nothing, or is asked for far more."""
-    return ASKED in signal.facts or (BLAMES in signal.facts and _says_nothing_of_calls(change))
+    """Whether a workload complains of somebody else, of which its own change says nothing, of what was put into its
+    pods, or is asked for far more."""
+    if ASKED in signal.facts or any(entity[0] == "injected" for entity in signal.about):
+        return True
+    return BLAMES in signal.facts and _says_nothing_of_calls(change)
 
 
 def _says_nothing_of_calls(change: Change) -> bool:

@@ -1,4 +1,5 @@
-"""Containers that complain and stand in no template: a webhook put them into the pods, and what it does is theirs.
+"""Containers that complain, or images that are not pulled, and stand in no template: a webhook put them into the pods,
+and what it does is theirs.
 
 A workload's own rollout makes new pods, into which the webhook's newest sidecar goes: it is only the occasion.
 """
@@ -7,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
+from app.core.edges.leads import repository
 from app.core.edges.topology import Topology, pod_spec
 from app.core.entities import Entity, of_injected, workload
 from app.core.objects.untyped import objects
@@ -19,29 +22,40 @@ _CONTAINER = re.compile(
     r"(?:^|\| )([a-z0-9][a-z0-9-]*)(?=: | ended with exit code)|failed container ([a-z0-9][a-z0-9-]*) in pod"
 )
 """How pod_states.py, and the kubelet's events, name a container."""
+_PULLED = re.compile(r'pull(?:ing)? image "([^"]+)"')
+"""How the kubelet names an image that it does not get."""
 OCCASION = 0.3
 """What is left of a match with the workload that such a container was put into."""
 
 
 def with_injected(signals: Iterable[Signal], top: Topology) -> list[Signal]:
-    """The signals; those of workloads of which only containers complain that nobody declared are about what webhooks
-    inject."""
+    """The signals; those of workloads of which only containers complain that nobody declared, or only images are not
+    pulled that nobody did, are about what webhooks inject."""
     found = list(signals)
     if not any(resource.kind == "MutatingWebhookConfiguration" for resource in top.states):
         return found
-    declared, named = _declared(top), _named(found)
-    guests = {home for home, names in named.items() if home in declared and not names & declared[home]}
+    guests = set[Entity]()
+    for named, declared in ((_named(found), _declared(top)), (_pulled(found), _images(top))):
+        guests |= {home for home, names in named.items() if home in declared and not names & declared[home]}
     return [_about_guests(one, guests) if one.kind is SignalKind.SYMPTOM else one for one in found]
 
 
 def _named(signals: Iterable[Signal]) -> dict[Entity, set[str]]:
     """The names of the containers that complain, by workload."""
+    return _said(signals, lambda text: {name for pair in _CONTAINER.findall(text) for name in pair if name})
+
+
+def _pulled(signals: Iterable[Signal]) -> dict[Entity, set[str]]:
+    """The repositories of the images that are not pulled, by workload: an older pod wants another tag."""
+    return _said(signals, lambda text: set(map(repository, _PULLED.findall(text))))
+
+
+def _said(signals: Iterable[Signal], read: Callable[[str], set[str]]) -> dict[Entity, set[str]]:
     found: dict[Entity, set[str]] = defaultdict(set)
     for signal in signals:
-        names = {name for pair in _CONTAINER.findall(signal.text) for name in pair if name}
-        if signal.kind is SignalKind.SYMPTOM and names:
-            for home in _homes(signal):
-                found[home] |= names
+        names = read(signal.text) if signal.kind is SignalKind.SYMPTOM else None
+        for home in _homes(signal) if names else ():
+            found[home] |= names or set()
     return found
 
 
@@ -59,11 +73,17 @@ def _about_guests(signal: Signal, guests: set[Entity]) -> Signal:
 
 def _declared(top: Topology) -> dict[Entity, set[str]]:
     """The names of the containers in each workload's template."""
-    found: dict[Entity, set[str]] = {}
+    return {home: {str(one.get("name")) for one in containers} for home, containers in _containers(top)}
+
+
+def _images(top: Topology) -> dict[Entity, set[str]]:
+    """The repositories of the images in each workload's template."""
+    return {home: {repository(str(one.get("image"))) for one in containers} for home, containers in _containers(top)}
+
+
+def _containers(top: Topology) -> Iterator[tuple[Entity, list[dict[str, Any]]]]:
     for resource, state in top.states.items():
         spec = pod_spec(state) if resource.kind not in ("Pod", "ReplicaSet") else None
         if spec:
             containers = [*objects(spec.get("containers")), *objects(spec.get("initContainers"))]
-            names = {str(one.get("name")) for one in containers}
-            found[workload(resource.namespace, resource.name)] = names
-    return found
+            yield workload(resource.namespace, resource.name), containers

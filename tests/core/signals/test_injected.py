@@ -66,3 +66,28 @@ def test_a_container_that_nobody_declared_is_the_injectors() -> None:
 @pytest.mark.parametrize("container", ["catalog", "proxy"])
 def test_where_nothing_injects_the_name_says_nothing(container: str) -> None:
     assert first(blamed(container, hooked=False)) == ("Deployment", "catalog")
+
+
+def not_pulled(image: str) -> Ranking:
+    """The injector was rolled out well, then the shop, of whose new pods an image is not pulled."""
+    injector = a_change(INJECTOR, at=after(-30), old="injector:1", new="injector:2")
+    shop = a_change(SHOP, at=after(-12), old="catalog:1", new="catalog:2")
+    done = Rollout(INJECTOR, "uid", 2, after(-30), Outcome.COMPLETE, change_id=injector.id, ended_at=after(-26))
+    told = f'Failed to pull image "{image}": manifest unknown'
+    return ranked(
+        injector,
+        shop,
+        incident=an_incident(an_alert(after(30), name="KubeRolloutStuck", namespace="shop", deployment="catalog")),
+        symptoms=[a_symptom(SHOP, "Failed", at=after(-11), message=told, count=4)],
+        states=states(),
+        rollouts=[done],
+    )
+
+
+@pytest.mark.parametrize("image", ["catalog:2", "catalog:1", "catalog@sha256:0f3a"])
+def test_an_image_of_its_own_that_is_not_there_is_its_own(image: str) -> None:
+    assert first(not_pulled(image)) == ("Deployment", "catalog")
+
+
+def test_an_image_that_nobody_declared_is_the_injectors() -> None:
+    assert first(not_pulled("registry.example/mesh/proxy:1.27.0")) == ("Deployment", "mesh-injector")
