@@ -7,7 +7,7 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from app.core.model import Outcome
-from tests.notify.test_notices import Room, rolling, room
+from tests.notify.room import Room, rolling, room
 
 __all__ = ["room"]
 
