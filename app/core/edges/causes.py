@@ -108,7 +108,7 @@ LINKED = Cause(
 """Not of CAUSES: the words alone do not say it (linked.py)."""
 EXPIRED = Cause(
     "a certificate, a token or a licence that ran out",
-    re.compile(r"has expired|\bexpired\b|is not yet valid", re.IGNORECASE),
+    said.RAN_OUT,
     certifies,
 )
 THEIRS = Cause("a certificate of a server outside that ran out", EXPIRED.told, any_of(serves_names, ON_NODES))
@@ -318,6 +318,8 @@ CAUSES = (
     USED_UP,
     PART,
     KEPT,
+    SETTING,
+    FILE,
     CREDENTIALS,
     PROTOCOL,
     CONFLICT,
@@ -325,8 +327,6 @@ CAUSES = (
     UNFIT,
     UNPARSED,
     OPTION,
-    SETTING,
-    FILE,
 )
 """The first that fits counts."""
 

@@ -157,6 +157,7 @@ UNFIT = Cause(
         r"cannot unmarshal \w+ into Go (?:struct field|value)|Cannot deserialize value of type|MismatchedInputException"
         r"|UnrecognizedPropertyException|Unrecognized field \"|validation errors? for [A-Z]\w+"
         r"|Expected BEGIN_\w+ but was|invalid type: .{1,80}, expected |JSON value could not be converted"
+        r"|MissingFieldException|JsonDecodingException|missing field `|has no field named|mapper_parsing_exception"
         r"|AvroTypeException|cannot parse invalid wire-format data|Protocol message contained an invalid tag"
     ),
     any_of(
@@ -188,7 +189,7 @@ the numbers of a database's rows and transactions
 (https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-FOR-WRAPAROUND)."""
 FILE = Cause(
     "a file that is not there",
-    re.compile(r"no such file or directory|FileNotFoundError|NoSuchFileException|\bENOENT\b", re.IGNORECASE),
+    said.NO_FILE,
     any_of(
         is_a("ConfigMap", "Secret", "ServiceAccount", "Namespace", "PersistentVolumeClaim", "Job", "CronJob"),
         is_a("MutatingWebhookConfiguration", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"),
@@ -202,6 +203,8 @@ UNPARSED = Cause(
     "a configuration that cannot be parsed",
     re.compile(
         r"config(?:uration)?(?: file)? error|invalid config(?!map)|error (?:during )?parsing|unknown directive"
+        r"|yaml: unmarshal errors|field \S+ not found in type|configuration file .* contains errors"
+        r"|unrecogni[sz]ed configuration parameter|unknown property|syntax error on line \d|could not parse the JSON"
         r"|\[emerg\]|\b(?:yaml|toml): line \d+: (?!cannot unmarshal)"
         r"|\b(?:at )?line \d+,? col(?:umn)? \d|\.(?:conf|cfg|ya?ml|toml|json):\d+",
         re.IGNORECASE,

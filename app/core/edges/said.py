@@ -25,7 +25,8 @@ def _any(*words: str) -> Words:
 UNREACHED = _any(
     r"no route to host|(?:network|host) is unreachable|host unreachable|i/o timeout|connect: timeout",
     r"connect(?:ion|ing)?\b(?: [^|\s]+){0,6} timed out|connection timed? ?out|connect ?timeout|connect timed out",
-    r"\bETIMEDOUT\b|\bEHOSTUNREACH\b|\bENETUNREACH\b|connected host has failed to respond",
+    r"\bETIMEDOUT\b|\bEHOSTUNREACH\b|\bENETUNREACH\b|connected host has failed to respond|OpenTimeout",
+    r"connection to \S.*failed: timeout expired",
 )
 """Packets do not arrive, or none comes back."""
 CUT_OFF = _any(
@@ -42,18 +43,19 @@ NO_NAME = _any(
     r"\bSERVFAIL\b|\bNXDOMAIN\b|\bEAI_AGAIN\b|\bENOTFOUND\b|UnknownHost|unknown (?:mysql server )?host\b",
     r"(?:couldn't|could not|cannot|can't|unable to|failed to) resolve (?:host|server|name|address)",
     r"could not translate host name|host not found|no such host is known|non-existing domain|no resolvable",
-    r"\bdns (?:resolution|lookup|query)\b.{0,40}(?:fail|time)|DnsNameResolver|DnsErrorCause",
+    r"name resolver error|\bdns (?:resolution|lookup|query)\b.{0,40}(?:fail|time)|DnsNameResolver|DnsErrorCause",
 )
 NOT_TRUSTED = _any(
     r"x509: |certificate.verify.(?:failed|error)|self.signed|PKIX path|UnknownIssuer|invalid peer certificate",
     r"unable.to.(?:get.local.issuer|get.issuer|verify.the.first|verify.leaf)|unknown (?:certificate )?authority",
     r"unknown.ca\b|bad.certificate|certificate.unknown|certificate is (?:valid for|not (?:trusted|valid for))",
     r"altname|subject alternative |SSLPeerUnverified|hostname mismatch|no required SSL certificate",
-    r"remote certificate (?:is invalid|was rejected)",
+    r"remote certificate (?:is invalid|was rejected)|authority that is not trusted|certificate does not match",
 )
 """Of a certificate that is shown: by an issuer that is not trusted, or for another name."""
 NOT_LET_IN = _any(
-    r"authentication failed|authenticationerror|password|invalid (?:api )?(?:key|token|credential|grant|client)",
+    r"authentication failed|authenticationerror|password|invalid[ _](?:api )?(?:key|token|credential|grant|client)",
+    r"InvalidAccessKeyId|authorization violation",
     r"unauthori[sz]ed|\b401\b|access ?denied|WRONGPASS|NOAUTH|bad credentials|not authori[sz]ed|login failed",
     r"NoCredential|locate credentials|InvalidClientTokenId|SignatureDoesNotMatch|ACCESS_REFUSED|no pg_hba\.conf entry",
     r"missing authentication|(?:topic|group|cluster|transactional_?id)_?authorization_?failed|SASL authentication",
@@ -63,12 +65,14 @@ NOT_LET_IN = _any(
 DISK_FULL = _any(
     r"no space left on device|disk (?:is )?full|ENOSPC|disk quota exceeded|could not extend file",
     r"not enough (?:disk |free )?space (?:on|in|left)|(?:out of|insufficient|low on|no) disk space",
-    r"disk watermark|disk free space alarm|the table '\S+' is full",
+    r"disk watermark|disk usage exceeded|disk free space alarm|disk space is insufficient",
+    r"the table '\S+' is full|(?:filegroup|tablespace \S+) is full|unable to extend (?:\w+ )*(?:table|index|segment)",
 )
 USED_BY_ONE = _any(
     r"too many open files|\bEMFILE\b|\bENFILE\b|unable to create (?:new )?native thread|can't start new thread",
     r"pthread_create.*failed|failed to create new OS thread|fork\b.*resource temporarily unavailable",
-    r"inotify (?:instances|watches)|inotify_add_watch|file watchers reached",
+    r"inotify (?:instances|watches)|inotify_add_watch|file watchers reached|vm\.max_map_count",
+    r"exceed open file resource limit|could not create shared memory",
     r"(?:connect|dial|request).*(?:cannot assign requested address|EADDRNOTAVAIL)",
 )
 """A limit of the operating system (getrlimit(2), inotify(7), ip_local_port_range): it takes a while to be reached."""
@@ -77,6 +81,7 @@ OTHER_TABLES = _any(
     r"(?:table or view|function|type|schema) (?:\S+ )?does not exist|\bORA-0090[04]\b",
     r"undefined (?:column|table)|invalid column name|invalid object name|unknown collection",
     r"null value in column|doesn't have a default value|violates (?:not-null|check) constraint",
+    r"schema-validation: |migrations are pending|PendingMigration|unapplied migration",
     r"invalid input value for enum|value too long for type|data too long for column|data truncated for column",
 )
 """Another version of a program knows other tables, or others' limits."""
@@ -86,24 +91,30 @@ OTHER_PROTOCOL = _any(
     r"unrecognized SSL message|plaintext connection\?|not an SSL/TLS record|handshake_failure|handshake failure",
     r"protocol version not supported|no cipher suites? in common|server does not support SSL",
     r"(?:malformed|unexpected) HTTP (?:response|version)|preface.{0,20}(?:invalid|bogus|not)|ALERT_PROTOCOL_VERSION",
-    r"Received fatal alert: protocol_version|SSL required|TLS required|require_secure_transport",
+    r"SSL is not enabled on the server|corrupted frame was received|frame header looked like an HTTP/1",
+    r"invalid character found in method name|Received fatal alert: protocol_version",
+    r"SSL required|TLS required|require_secure_transport",
 )
 """One speaks TLS, or another version of it or of HTTP, where the other does not."""
 FILE_KEPT = _any(
     r"\bEACCES\b|\bEROFS\b|read-only file ?system|(?:errno 13\]|errno 30\]|\(13: permission denied)",
     r"(?:open|mkdir|create|write|unlink|rename|chown|chmod|stat|touch|cannot \w+ (?:\w+ )?)\b[^|]{0,120}"
     r"(?:permission denied|operation not permitted)",
+    r": permission denied(?! for\b| \()|could not change permissions|is not writable|issues with file permissions",
     r"\(permission denied\)|AccessDeniedException: /|Access to the path .* is denied|listen.*: permission denied",
 )
 """A file that a process may not read or write, or a port that it may not open."""
 NO_PART = _any(
     r"ModuleNotFoundError|no module named|cannot find (?:module|package)|ClassNotFound|NoClassDefFound",
     r"NoSuchMethodError|error while loading shared libraries|cannot open shared object|could not find or load main",
-    r"undefined symbol|version .GLIBC|cannot load such file|could not load (?:file or assembly|library)|DllNotFound",
+    r"error loading shared librar|\bclass \W\w+\W not found|GemNotFound|module \S+ is not available",
+    r"no suitable driver found|unable to load dynamic library|undefined symbol",
+    r"version .GLIBC|cannot load such file|could not load (?:file or assembly|library)|DllNotFound",
 )
 """What belongs to a program and is not in its image, or not where it looks."""
 NO_OPTION = _any(
-    r"unknown (?:shorthand )?(?:flag|option|argument)s?\b|flag provided but not defined|no such option",
+    r"unknown variable|bad option|unrecogni[sz]ed command or argument|invalid choice: ",
+    r"unknown (?:shorthand |long |short )?(?:flag|option|argument)s?\b|flag provided but not defined|no such option",
     r"unrecogni[sz]ed (?:argument|option|VM option)|could not create the java virtual machine",
     r"(?:invalid|illegal|unexpected) (?:option|argument)\b(?! (?:supplied|passed|type))",
 )
@@ -111,21 +122,39 @@ NO_OPTION = _any(
 NO_SETTING = _any(
     r"(?:environment variable|env(?:ironment)? var)s?\b.{0,60}(?:not (?:set|found|defined)|missing|required|empty)",
     r"(?:missing|undefined|unset) (?:required )?(?:environment variable|env(?:ironment)? var|config|setting|propert)",
-    r"KeyError: '[A-Z][A-Z0-9_]{2,}'|required key \w+ missing value|could not resolve placeholder",
-    r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+ (?:is not set|not set|must be set|is required|is missing|is undefined|is empty)",
+    r"KeyError: '(?-i:[A-Z][A-Z0-9_]{2,})'|required key \w+ missing value|could not resolve placeholder",
+    r"(?-i:\b[A-Z][A-Z0-9]*_[A-Z0-9_]+) (?:is )?(?:not set|must be set|required|missing|undefined|empty)",
+    r"(?:must specify|missing) .?(?-i:[A-Z][A-Z0-9_]{3,})|(?:password|option|attribute|url|variable) is not specified",
+    r"setting must not be empty|ImproperlyConfigured|property has not been initialized|no application encryption key",
+    r"failed to configure a datasource|missing .secret_key_base|could not find region|Settings\b.*field required",
     r"Failed to bind properties|No value (?:found |provided )?for key",
 )
 """A program is not told what it asks to be told."""
 UNREADABLE = _any(
-    r"WRONGTYPE|(?:de)?serializationexception|deserializ\w+ (?:key|value|record|message|payload|object)",
+    r"WRONGTYPE|(?:de)?serializationexception|deserializ\w+ (?:key|record|message|payload|object|value(?! of type))",
     r"unknown magic byte|unpickl\w+|InvalidClassException|incompatible (?:schema|with an earlier schema)",
-    r"unknown (?:wire type|enum value)|incompatible with server|database files are incompatible",
+    r"unknown (?:wire type|enum value)|incompatible with server|database files are incompatible|unserialize\(\)",
+    r"(?:RDB format|meta file|redo log format|index format|on-disk format) version|IndexFormatToo(?:Old|New)",
+    r"unsupported (?:pickle|redo log|marshal)|incompatible marshal|unregistered class ID|featureCompatibilityVersion",
+    r"downgrade is not supported|cannot upgrade a node from|data directory (?:was )?(?:built|initiali[sz]ed) by",
 )
 """Of a store, a queue or a cache that several read: https://redis.io/docs/latest/develop/reference/protocol-spec/ ,
 https://kafka.apache.org/documentation/ (RecordDeserializationException)."""
 NO_CONNECTION = _any(
     r"too many (?:clients|connections)|connection slots are reserved|max number of clients reached",
     r"max_client_conn|max_user_connections|no more connections allowed|connection limit exceeded",
+    r"maximum connections exceeded|too many open connections|(?:connection|session) limit (?:\(|for the database)",
     r"maximum number of (?:sessions|processes|connections)|\bORA-(?:12516|12518|12519|12520|00018|00020)\b",
 )
 """What databases say of themselves that have as many connections as they may."""
+RAN_OUT = _any(
+    r"has expired|is not (?:yet valid|valid yet)|CertificateExpired|CertificateNotYetValid|NotTimeValid",
+    r"Expired(?:Token|Jwt|Certificate)|TokenExpired",
+    r"\b(?:certificate|cert|token|licen[sc]e|key|jwt|password|credentials?|secret|subscription|trial)s?\b.{0,100}\bexpired",
+    r"\bexpired\W+(?:\w+\W+)?(?:certificate|token|licen[sc]e|key|jwt|credential)",
+)
+"""A certificate, a token or a licence is over, or has not begun."""
+NO_FILE = _any(
+    r"no such file or directory|FileNotFound|NoSuchFile|DirectoryNotFound|\bENOENT\b|unable to access jarfile",
+    r"could not find (?:file|a part of the path)|cannot be opened because it does not exist",
+)

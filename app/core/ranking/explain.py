@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 from msgspec.structs import replace
 
+from app.core.edges.amounts import KILLED, holds_no_more
 from app.core.edges.burdens import burdens
 from app.core.edges.causes import LINKED, NOT_LET_IN, OUTSIDE, PORTS, QUOTA, RIGHTS
 from app.core.edges.front_doors import DOORS
@@ -205,9 +206,12 @@ def is_about_place(candidate: Candidate, signal: Signal) -> bool:
 
 
 def _is_other(candidate: Candidate, signal: Signal) -> bool:
-    """Whether a quota was edited in something else than messages name, other taints, or what only takes more since."""
+    """Whether a quota was edited in something else than messages name, other taints, what only takes more since, or,
+    where memory runs out, what holds no more in it."""
     reason = "" if candidate.set_off else signal.facts.get("reason", "")
     is_elsewhere = is_other_quota(candidate.change, signal.text) or accepts_more(candidate.change)
+    if KILLED.search(signal.text) and holds_no_more(candidate.change):
+        return True
     return is_elsewhere or is_other_taint(candidate.change, reason, signal.text)
 
 

@@ -1,0 +1,43 @@
+"""Settings by which a program holds no more in its memory than before: fewer at once, or other words for people."""
+
+from __future__ import annotations
+
+import re
+
+from app.core.model import Change, FieldDiff, Verb
+from app.core.objects.values import NUMBER
+
+KILLED = re.compile(r"exit code 137\b|\bOOMKilled\b")
+"""How it is told of a container that was killed, as the kernel does where memory runs out."""
+_AT_ONCE = re.compile(
+    r"batch|page.?size|chunk|concurren|parallel|worker|thread|pool|connections?\b|cache|buffer|prefetch|fetch|queue"
+    r"|max.?(?:items|entries|records|rows|size|in.?flight)",
+    re.IGNORECASE,
+)
+"""Names of settings that say how much a program holds at once."""
+_BOUNDS = re.compile(
+    r"interval|period|timeout|time.?out|ttl|seconds|minutes|expir|limit|memory|heap|every", re.IGNORECASE
+)
+"""Names of such of which less may be more: how often, for how long, and what it is let have."""
+_PROSE = re.compile(r"[^\W\d_][^\d=:;{}<>\[\]/\\$%@]*\s[^\d=:;{}<>\[\]/\\$%@]*")
+"""Words for people: several, with none of what programs read in them."""
+
+
+def holds_no_more(change: Change) -> bool:
+    """Whether an update of configuration only lowers how much is held at once, or only changes words for people."""
+    told = [diff for diff in change.diffs if "metadata" not in diff.path]
+    is_update = change.verb is Verb.UPDATE and change.resource.kind in ("ConfigMap", "Secret")
+    return is_update and bool(told) and all(_is_lower(diff) or _is_prose(diff) for diff in told)
+
+
+def _is_lower(diff: FieldDiff) -> bool:
+    name = str(diff.path[-1]) if diff.path else ""
+    old, new = (NUMBER.fullmatch(str(value)) for value in (diff.old, diff.new))
+    if old is None or new is None or old["unit"] != new["unit"]:
+        return False
+    says_how_much = _AT_ONCE.search(name) is not None and _BOUNDS.search(name) is None
+    return says_how_much and float(new["number"]) < float(old["number"])
+
+
+def _is_prose(diff: FieldDiff) -> bool:
+    return all(isinstance(value, str) and _PROSE.fullmatch(value.strip()) is not None for value in (diff.old, diff.new))
