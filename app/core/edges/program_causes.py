@@ -153,13 +153,7 @@ UNREADABLE = Cause(
 )
 UNFIT = Cause(
     "what does not have the form that is read",
-    re.compile(
-        r"cannot unmarshal \w+ into Go (?:struct field|value)|Cannot deserialize value of type|MismatchedInputException"
-        r"|UnrecognizedPropertyException|Unrecognized field \"|validation errors? for [A-Z]\w+"
-        r"|Expected BEGIN_\w+ but was|invalid type: .{1,80}, expected |JSON value could not be converted"
-        r"|MissingFieldException|JsonDecodingException|missing field `|has no field named|mapper_parsing_exception"
-        r"|AvroTypeException|cannot parse invalid wire-format data|Protocol message contained an invalid tag"
-    ),
+    said.UNFIT,
     any_of(
         is_a("Job", "CronJob", "Secret"),
         is_custom_kind,
@@ -201,14 +195,7 @@ FILE = Cause(
 """Of another pod's making, too: what injects a container that would have written it."""
 UNPARSED = Cause(
     "a configuration that cannot be parsed",
-    re.compile(
-        r"config(?:uration)?(?: file)? error|invalid config(?!map)|error (?:during )?parsing|unknown directive"
-        r"|yaml: unmarshal errors|field \S+ not found in type|configuration file .* contains errors"
-        r"|unrecogni[sz]ed configuration parameter|unknown property|syntax error on line \d|could not parse the JSON"
-        r"|\[emerg\]|\b(?:yaml|toml): line \d+: (?!cannot unmarshal)"
-        r"|\b(?:at )?line \d+,? col(?:umn)? \d|\.(?:conf|cfg|ya?ml|toml|json):\d+",
-        re.IGNORECASE,
-    ),
+    said.UNPARSED,
     any_of(UNFIT.leads, writes("volumes", "volumeMounts")),
     few=False,
 )

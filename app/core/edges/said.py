@@ -1,12 +1,13 @@
 """Words by which programs say what they lack, whatever they are written in: of Go, Java, Python, Node.js, .NET, Ruby,
 PHP and Rust, of OpenSSL and the C library, and of the servers that are most called.
 
-causes.py says which changes each can come of. Sources: https://pkg.go.dev/net#DNSError ,
+program_causes.py says which changes each can come of. Sources: https://pkg.go.dev/net#DNSError ,
 https://pkg.go.dev/crypto/x509#CertificateInvalidError , https://nodejs.org/api/errors.html ,
 https://docs.openssl.org/master/man3/X509_STORE_CTX_get_error/ , https://man7.org/linux/man-pages/man3/errno.3.html ,
 https://www.postgresql.org/docs/current/errcodes-appendix.html ,
 https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html ,
 https://docs.oracle.com/en/error-help/db/ , https://redis.io/docs/latest/develop/reference/ ,
+https://redis.io/docs/latest/develop/reference/protocol-spec/ , https://kafka.apache.org/documentation/ ,
 https://kafka.apache.org/protocol#protocol_error_codes , https://www.rabbitmq.com/docs/access-control ,
 https://www.elastic.co/docs/troubleshoot/elasticsearch ; and what these programs print.
 """
@@ -65,7 +66,7 @@ NOT_LET_IN = _any(
 DISK_FULL = _any(
     r"no space left on device|disk (?:is )?full|ENOSPC|disk quota exceeded|could not extend file",
     r"not enough (?:disk |free )?space (?:on|in|left)|(?:out of|insufficient|low on|no) disk space",
-    r"disk watermark|disk usage exceeded|disk free space alarm|disk space is insufficient",
+    r"error number 28\b|disk watermark|disk usage exceeded|disk free space alarm|disk space is insufficient",
     r"the table '\S+' is full|(?:filegroup|tablespace \S+) is full|unable to extend (?:\w+ )*(?:table|index|segment)",
 )
 USED_BY_ONE = _any(
@@ -89,7 +90,7 @@ OTHER_PROTOCOL = _any(
     r"HTTP response to HTTPS client|HTTP request (?:was sent )?to (?:an )?HTTPS (?:server|port)",
     r"first record does not look like a TLS handshake|wrong.version.number|SSL23_GET_SERVER_HELLO|unsupported.protocol",
     r"unrecognized SSL message|plaintext connection\?|not an SSL/TLS record|handshake_failure|handshake failure",
-    r"protocol version not supported|no cipher suites? in common|server does not support SSL",
+    r"protocol version (?:not supported|\S+ is not accepted)|no cipher suites? in common|server does not support SSL",
     r"(?:malformed|unexpected) HTTP (?:response|version)|preface.{0,20}(?:invalid|bogus|not)|ALERT_PROTOCOL_VERSION",
     r"SSL is not enabled on the server|corrupted frame was received|frame header looked like an HTTP/1",
     r"invalid character found in method name|Received fatal alert: protocol_version",
@@ -135,11 +136,26 @@ UNREADABLE = _any(
     r"unknown magic byte|unpickl\w+|InvalidClassException|incompatible (?:schema|with an earlier schema)",
     r"unknown (?:wire type|enum value)|incompatible with server|database files are incompatible|unserialize\(\)",
     r"(?:RDB format|meta file|redo log format|index format|on-disk format) version|IndexFormatToo(?:Old|New)",
-    r"unsupported (?:pickle|redo log|marshal)|incompatible marshal|unregistered class ID|featureCompatibilityVersion",
-    r"downgrade is not supported|cannot upgrade a node from|data directory (?:was )?(?:built|initiali[sz]ed) by",
+    r"unsupported (?:pickle|redo log|marshal)|incompatible marshal|unregistered class ID|StreamCorrupted",
+    r"featureCompatibilityVersion|downgrade is not supported|cannot upgrade a node from",
+    r"data directory (?:was )?(?:built|initiali[sz]ed) by",
 )
-"""Of a store, a queue or a cache that several read: https://redis.io/docs/latest/develop/reference/protocol-spec/ ,
-https://kafka.apache.org/documentation/ (RecordDeserializationException)."""
+"""Another version of a program wrote what a store, a queue or a cache keeps."""
+UNFIT = _any(
+    r"cannot unmarshal \w+ into Go (?:struct field|value)|Cannot deserialize value of type|MismatchedInputException",
+    r"UnrecognizedPropertyException|Unrecognized field \"|validation errors? for (?-i:[A-Z])\w+|json: unknown field",
+    r"Expected BEGIN_\w+ but was|invalid type: .{1,80}, expected |JSON value could not be converted",
+    r"MissingFieldException|JsonDecodingException|missing field `|has no field named|mapper_parsing_exception",
+    r"AvroTypeException|cannot parse invalid wire-format data|Protocol message contained an invalid tag",
+)
+UNPARSED = _any(
+    r"config(?:uration)?(?: file)? error|invalid config(?!map)|error (?:during )?parsing(?! command)",
+    r"unknown directive|unknown property|unrecogni[sz]ed configuration parameter|field \S+ not found in type",
+    r"yaml: unmarshal errors|cannot unmarshal the configuration|could not parse the JSON",
+    r"configuration file .* contains errors|syntax error (?:in file|on line \d)",
+    r"\[emerg\]|\b(?:yaml|toml): line \d+: (?!cannot unmarshal)",
+    r"\b(?:at )?line \d+,? col(?:umn)? \d|\.(?:conf|cfg|ya?ml|toml|json):\d+",
+)
 NO_CONNECTION = _any(
     r"too many (?:clients|connections)|connection slots are reserved|max number of clients reached",
     r"max_client_conn|max_user_connections|no more connections allowed|connection limit exceeded",
@@ -148,8 +164,8 @@ NO_CONNECTION = _any(
 )
 """What databases say of themselves that have as many connections as they may."""
 RAN_OUT = _any(
-    r"has expired|is not (?:yet valid|valid yet)|CertificateExpired|CertificateNotYetValid|NotTimeValid",
-    r"Expired(?:Token|Jwt|Certificate)|TokenExpired",
+    r"has expired|validity check failed|is not (?:yet valid|valid yet)|CertificateExpired|CertificateNotYetValid",
+    r"NotTimeValid|Expired(?:Token|Jwt|Certificate)|TokenExpired",
     r"\b(?:certificate|cert|token|licen[sc]e|key|jwt|password|credentials?|secret|subscription|trial)s?\b.{0,100}\bexpired",
     r"\bexpired\W+(?:\w+\W+)?(?:certificate|token|licen[sc]e|key|jwt|credential)",
 )

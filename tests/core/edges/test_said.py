@@ -1,7 +1,7 @@
 """What programs say of their own cause, in the words of what they are written in and of what they call.
 
 said.tsv has a line for each: the cause, "-" for a message that says none, and the message as such a program prints it.
-So has said-by-another.tsv, by somebody who had not seen the words that are looked for (docs/ranking.md).
+So has said-by-others.tsv, by two who had not seen the words that are looked for (docs/ranking.md).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from app.core.edges.leads import Cause
 HERE = Path(__file__).parent
 LINES = [
     tuple(line.split("\t"))
-    for file in ("said.tsv", "said-by-another.tsv")
+    for file in ("said.tsv", "said-by-others.tsv")
     for line in (HERE / file).read_text().splitlines()
 ]
 WORDS = {"UNREACHED": said.UNREACHED, "NO_CONNECTION": said.NO_CONNECTION}
