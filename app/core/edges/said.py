@@ -25,7 +25,7 @@ def _any(*words: str) -> Words:
 
 UNREACHED = _any(
     r"no route to host|(?:network|host) is unreachable|host unreachable|i/o timeout|connect: timeout",
-    r"connect(?:ion|ing)?\b(?: [^|\s]+){0,6} timed out|connection timed? ?out|connect ?timeout|connect timed out",
+    r"connect(?:ion|ing)?\b(?: [^|\s]+){0,6} timed out|connect ?timeout",
     r"\bETIMEDOUT\b|\bEHOSTUNREACH\b|\bENETUNREACH\b|connected host has failed to respond|OpenTimeout",
     r"connection to \S.*failed: timeout expired",
 )
@@ -102,7 +102,7 @@ FILE_KEPT = _any(
     r"(?:open|mkdir|create|write|unlink|rename|chown|chmod|stat|touch|cannot \w+ (?:\w+ )?)\b[^|]{0,120}"
     r"(?:permission denied|operation not permitted)",
     r": permission denied(?! for\b| \()|could not change permissions|is not writable|issues with file permissions",
-    r"\(permission denied\)|AccessDeniedException: /|Access to the path .* is denied|listen.*: permission denied",
+    r"\(permission denied\)|AccessDeniedException: /|Access to the path .* is denied",
 )
 """A file that a process may not read or write, or a port that it may not open."""
 NO_PART = _any(
