@@ -106,8 +106,9 @@ def test_a_file_that_cannot_be_used_is_said_before_anything_starts(dsn: str, tmp
 
 
 async def test_an_alertmanager_that_is_away_is_a_remark_and_keeps_nobody_from_the_pages(
-    database: Database, tmp_path: Path
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("app.clusters.NOTE_EVERY", timedelta(seconds=5))  # each worker has a round while this waits
     later = timedelta(0)
 
     def clock() -> datetime:
