@@ -25,6 +25,7 @@ from app.core.ranking.explain import BY_CALLING, CLOCK_SKEW, Match, before, is_a
 from app.core.ranking.latent import began
 from app.core.ranking.priors import ROOM, by_itself, novelty, plane, risk
 from app.core.ranking.scoped import NAMED, in_scope
+from app.core.ranking.together import together
 from app.core.signals.blamed import BLAMES
 from app.core.signals.calls import caller_name
 from app.core.signals.evictions import DELETER
@@ -352,5 +353,6 @@ RULES: tuple[Rule, ...] = (
     risk,
     novelty,
     unexplained,
+    together,
     not_measured,
 )

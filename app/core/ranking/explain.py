@@ -342,8 +342,12 @@ def _common(candidate: Candidate, signal: Signal) -> float:
 
 def _alone(candidate: Candidate, signal: Signal) -> float:
     """The same, and less where others call the same server outside, or say it in the same words."""
-    apart = sum(not _reaches(candidate, signal, fellow) for fellow in signal.fellows)
-    return _common(candidate, signal) / (1 + apart)
+    return _common(candidate, signal) / (1 + len(out_of_reach(candidate, signal)))
+
+
+def out_of_reach(candidate: Candidate, signal: Signal) -> list[Entity]:
+    """Of those that call the same server outside, or say it in the same words, whom the change does not reach."""
+    return [fellow for fellow in signal.fellows if not _reaches(candidate, signal, fellow)]
 
 
 def _reaches(candidate: Candidate, signal: Signal, other: Entity) -> bool:
