@@ -26,6 +26,7 @@ from app.core.ranking.latent import began
 from app.core.ranking.priors import ROOM, by_itself, novelty, plane, risk
 from app.core.ranking.scoped import NAMED, in_scope
 from app.core.ranking.together import together
+from app.core.ranking.worded import worded
 from app.core.signals.blamed import BLAMES
 from app.core.signals.calls import caller_name
 from app.core.signals.evictions import DELETER
@@ -354,5 +355,6 @@ RULES: tuple[Rule, ...] = (
     novelty,
     unexplained,
     together,
+    worded,
     not_measured,
 )
