@@ -1,9 +1,11 @@
-"""Settings by which a program holds no more in its memory than before: fewer at once, or other words for people."""
+"""Changes of amounts alone: settings by which a program holds no more in its memory than before, fewer at once, or
+other words for people; and how much room pods are given."""
 
 from __future__ import annotations
 
 import re
 
+from app.core.entities import WORKLOADS
 from app.core.model import Change, FieldDiff, Verb
 from app.core.objects.values import NUMBER
 
@@ -28,6 +30,21 @@ def holds_no_more(change: Change) -> bool:
     told = [diff for diff in change.diffs if "metadata" not in diff.path]
     is_update = change.verb is Verb.UPDATE and change.resource.kind in ("ConfigMap", "Secret")
     return is_update and bool(told) and all(_is_lower(diff) or _is_prose(diff) for diff in told)
+
+
+_ROOM = frozenset(
+    {
+        *("resources", "replicas", "strategy", "updateStrategy", "minReadySeconds", "progressDeadlineSeconds"),
+        *("readinessProbe", "livenessProbe", "startupProbe", "priorityClassName", "revisionHistoryLimit", "metadata"),
+    }
+)
+
+
+def only_room(change: Change) -> bool:
+    """Whether an update of a workload only says how many pods it has, what room they are given, and when they count as
+    well: the program does what it did."""
+    is_update = change.verb is Verb.UPDATE and change.resource.kind in WORKLOADS and bool(change.diffs)
+    return is_update and all(not _ROOM.isdisjoint(map(str, diff.path)) for diff in change.diffs)
 
 
 def _is_lower(diff: FieldDiff) -> bool:

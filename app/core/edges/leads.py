@@ -137,6 +137,11 @@ def sets_calls(change: Change) -> bool:
     return not said or any(map(_OF_CALLS.search, said))
 
 
+def meshes(change: Change) -> bool:
+    """Whether something of a mesh is changed, by what it or its namespace is called."""
+    return MESHES.search(f"{change.resource.namespace} {change.resource.name}") is not None
+
+
 def certifies(change: Change) -> bool:
     """Whether an update writes a certificate of one's own: whom to trust does not let one expire."""
     written = {str(d.path[-1]) for d in change.diffs if d.path}

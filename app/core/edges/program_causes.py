@@ -20,6 +20,7 @@ from app.core.edges.leads import (
     is_custom_kind,
     limits_egress,
     makes_nodes,
+    meshes,
     provides_volumes,
     serves_names,
     sets_words,
@@ -88,6 +89,31 @@ EXHAUSTED = Cause(
         makes_nodes,
         is_a("MutatingWebhookConfiguration"),
         writes("image", "env", "envFrom", "args", "command", "resources", "securityContext"),
+    ),
+    few=False,
+)
+UNACKNOWLEDGED = Cause(
+    "who reads does not say that it is done",
+    said.UNACKNOWLEDGED,
+    any_of(
+        is_a("ConfigMap", "Secret"),
+        writes("image", "env", "envFrom", "args", "command", "resources", "replicas"),
+    ),
+    few=False,
+)
+KEPT_IN = Cause(
+    "a mesh that lets nobody out to what it does not know",
+    said.KEPT_IN,
+    any_of(limits_egress, is_custom_kind, meshes, is_a("Service")),
+)
+TRACKED = Cause(
+    "connections of which a node keeps no more",
+    said.TRACKED,
+    any_of(
+        ON_NODES,
+        makes_nodes,
+        is_custom_kind,
+        writes("image", "env", "envFrom", "args", "command", "replicas", "hostNetwork"),
     ),
     few=False,
 )
@@ -167,7 +193,9 @@ USED_UP = Cause(
     "what was paid for and is used up",
     re.compile(
         r"(?:monthly|daily) (?:\w+ )?(?:quota|limit)|insufficient_quota|quota_exceeded|exceeded your (?:current )?quota"
-        r"|(?:plan|subscription) (?:limit|quota|allows)|maximum credits exceeded|payment required"
+        r"|(?:plan|subscription) (?:limit|quota|allows)|maximum credits exceeded|payment.required"
+        r"|(?:account|subscription)\b.{0,40}\b(?:suspended|not paid)|unpaid invoice"
+        r"|insufficient (?:credits?|balance)"
         r"|wraparound|must be vacuumed within|reached maximum value of sequence|failed to read auto-increment value"
         r"|integer out of range",
         re.IGNORECASE,

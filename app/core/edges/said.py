@@ -165,7 +165,7 @@ NO_CONNECTION = _any(
 """What databases say of themselves that have as many connections as they may."""
 RAN_OUT = _any(
     r"has expired|validity check failed|is not (?:yet valid|valid yet)|CertificateExpired|CertificateNotYetValid",
-    r"NotTimeValid|Expired(?:Token|Jwt|Certificate)|TokenExpired",
+    r"NotTimeValid|Expired(?:Token|Jwt|Certificate)|TokenExpired|(?:certificate|cert|token|licen[sc]e|key)_expired",
     r"\b(?:certificate|cert|token|licen[sc]e|key|jwt|password|credentials?|secret|subscription|trial)s?\b.{0,100}\bexpired",
     r"\bexpired\W+(?:\w+\W+)?(?:certificate|token|licen[sc]e|key|jwt|credential)",
 )
@@ -174,3 +174,24 @@ NO_FILE = _any(
     r"no such file or directory|FileNotFound|NoSuchFile|DirectoryNotFound|\bENOENT\b|unable to access jarfile",
     r"could not find (?:file|a part of the path)|cannot be opened because it does not exist",
 )
+NOT_BORNE = _any(
+    r"Cannot read propert(?:y|ies)\b.{0,60} of (?:undefined|null)|(?:undefined|null) is not (?:an object|iterable)",
+    r"\bis not a function\b|NullPointerException|NullReferenceException|Object reference not set",
+    r"nil pointer dereference|assignment to entry in nil map|index out of (?:range|bounds)|OutOfBoundsException",
+    r"'NoneType' object|undefined (?:local variable or )?method \W?\w+\W? for|function \w+\(\) on null",
+    r"Undefined (?:array key|index|property|offset)|Option::unwrap\(\)` on a `None`|KeyError: '(?-i:[a-z])",
+)
+"""A program meets what its code did not think of, in what it is given or in how it was written anew: who says so does
+not say the cause, but that it is no lack of room."""
+UNACKNOWLEDGED = _any(
+    r"delivery acknowledgement on channel \d+ timed out|consumer ack(?:nowledgement)? timed out",
+    r"max\.poll\.interval\.ms|consumer poll timeout has expired",
+)
+"""As RabbitMQ (https://www.rabbitmq.com/docs/consumers#acknowledgement-timeout) and Kafka's clients say that who reads
+does not say in time that it is done."""
+KEPT_IN = _any(r"\bBlackHoleCluster\b")
+"""As Envoy says that a mesh lets nobody call what it does not know
+(https://istio.io/latest/docs/tasks/traffic-management/egress/egress-control/)."""
+TRACKED = _any(r"conntrack(?: table)? (?:is )?full|nf_conntrack: .*table full|conntrack limit")
+"""As a kernel says that it keeps as many connections as it may
+(https://docs.kernel.org/networking/nf_conntrack-sysctl.html)."""

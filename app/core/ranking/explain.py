@@ -14,9 +14,9 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.core.edges.amounts import KILLED, holds_no_more
+from app.core.edges.amounts import KILLED, holds_no_more, only_room
 from app.core.edges.burdens import burdens
-from app.core.edges.causes import LINKED, NOT_LET_IN, OUTSIDE, PORTS, QUOTA, RIGHTS
+from app.core.edges.causes import LINKED, NOT_LET_IN, OUTSIDE, RIGHTS
 from app.core.edges.front_doors import DOORS
 from app.core.edges.leads import Cause
 from app.core.edges.mechanism import (
@@ -26,7 +26,6 @@ from app.core.edges.mechanism import (
     FULL,
     SERVING,
     UNLIKELY,
-    WHILE_RUNNING,
     by_schedule,
     cordons,
     hits,
@@ -40,8 +39,8 @@ from app.core.edges.mechanism import (
     only_restarts,
     plausible,
 )
-from app.core.edges.program_causes import SCHEMA, UNFIT, UNREADABLE
 from app.core.edges.references import is_custom
+from app.core.edges.said import NOT_BORNE
 from app.core.edges.served import ASKED
 from app.core.entities import NODES, POD_MAKING, WORKLOADS, Entity, pods_in, workload
 from app.core.model import Change, Outcome, Verb
@@ -53,6 +52,7 @@ from app.core.ranking.candidates import Candidate
 from app.core.ranking.consequences import is_consequence, lacks_room
 from app.core.ranking.latent import began
 from app.core.ranking.nearness import distance, mentioned
+from app.core.ranking.ways import ways, widely
 from app.core.signals.blamed import BLAMES, OVERRUN
 from app.core.signals.growth import agrees
 from app.core.signals.signal import Signal, SignalKind
@@ -93,14 +93,6 @@ _INTO_OTHERS = (("agent",), ("injected",))
 """Ways to what a program does for pods of others, or puts into them."""
 BY_CONTENT = frozenset({"LimitRange", "Namespace", "ValidatingAdmissionPolicy"})
 """What refuses some pods and lets others pass, by what is in them (a Namespace by what pod security it enforces)."""
-_SCARCE = re.compile(
-    r"too many|limit|exhaust|overload|busy|slow|timed? ?out|timeout|deadline|refused|reset|\b(?:429|50[234])\b"
-    r"|not available|no (?:free|idle|more) |slots are reserved|saturat|queue (?:is )?full|throttl",
-    re.IGNORECASE,
-)
-"""What a client says of a server that more call than it can serve."""
-_PRESSED = re.compile(r"Pressure|Insufficient|Eviction|OOM|PLEG")
-"""Of one node, what programs that run on all of them may bring about: a machine may be ill by itself."""
 
 
 class Match(Struct, frozen=True, gc=False):
@@ -206,11 +198,13 @@ def is_about_place(candidate: Candidate, signal: Signal) -> bool:
 
 
 def _is_other(candidate: Candidate, signal: Signal) -> bool:
-    """Whether a quota was edited in something else than messages name, other taints, what only takes more since, or,
-    where memory runs out, what holds no more in it."""
+    """Whether a quota was edited in something else than messages name, other taints, what only takes more since,
+    where memory runs out what holds no more in it, or where a program breaks how much room it has."""
     reason = "" if candidate.set_off else signal.facts.get("reason", "")
     is_elsewhere = is_other_quota(candidate.change, signal.text) or accepts_more(candidate.change)
     if KILLED.search(signal.text) and holds_no_more(candidate.change):
+        return True
+    if NOT_BORNE.search(signal.text) and only_room(candidate.change):
         return True
     return is_elsewhere or is_other_taint(candidate.change, reason, signal.text)
 
@@ -382,40 +376,6 @@ def _nearest(candidate: Candidate, signal: Signal) -> tuple[float, Entity]:
             if hops is not None and weight * HOP**hops > best:
                 best, via = weight * HOP**hops, way
     return best, via
-
-
-def ways(entity: Entity, signal: Signal) -> tuple[Entity, ...]:
-    """A node that is short of something is touched by what runs on all nodes. A workload is touched itself or, while it
-    runs, by what becomes of what it calls and of who keeps up what it reads; where its complaints say that there is not
-    enough for all, by others that call, or take, the same."""
-    if entity[0] == "node" and _PRESSED.search(signal.facts.get("reason", "")):
-        return entity, NODES
-    if entity[0] != "workload" or signal.kind is not SignalKind.SYMPTOM:
-        return (entity,)
-    if signal.cause is PORTS:
-        return (entity, ("takes", *entity[1:]))
-    if signal.cause is QUOTA:
-        return (entity, ("fills", entity[1]))
-    if signal.facts.get("reason") == "OOMKilled":
-        return entity, ("burdens", *entity[1:])
-    if signal.facts.get("reason") not in WHILE_RUNNING:
-        return (entity,)
-    at_hand = (entity, *((way, *entity[1:]) for way in ("calls", "reads", "unguarded")))
-    if signal.cause is SCHEMA:
-        return (*at_hand, ("shares", *entity[1:]))
-    if signal.cause in (UNREADABLE, UNFIT):
-        return (*at_hand, ("beside", *entity[1:]))
-    asks, shares, burdened = ((way, *entity[1:]) for way in ("asks", "shares", "burdens"))
-    if ASKED in signal.facts:
-        return (*at_hand, asks, shares, burdened)
-    return at_hand if signal.cause or not _SCARCE.search(signal.text) else (*at_hand, shares, burdened)
-
-
-def widely(home: Entity) -> tuple[Entity, ...]:
-    """By what one of many that complain alike is touched together with the others."""
-    if home[0] == "workload":
-        return pods_in(home[1]), POD_MAKING
-    return (NODES, POD_MAKING) if home[0] == "node" else (POD_MAKING,)
 
 
 def _covered(candidate: Candidate, signal: Signal) -> tuple[float, int]:

@@ -12,8 +12,8 @@ from app.core.entities import Entity
 from app.core.phrases import names
 from app.core.ranking.candidates import Candidate
 from app.core.ranking.consequences import is_consequence, lacks_room
-from app.core.ranking.explain import ways, widely
 from app.core.ranking.nearness import alike, said
+from app.core.ranking.ways import ways, widely
 from app.core.signals.signal import Signal
 
 

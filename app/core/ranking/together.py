@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from app.core.edges.said import NO_CONNECTION
 from app.core.findings import Evidence
 from app.core.phrases import many
 from app.core.ranking.case import Case, Facts, say
@@ -14,8 +15,7 @@ EACH, MOST = -0.7, -1.4
 """What each of them weighs, and all of them at most. A guess between half and all of what nearness in time weighs: of
 one complaint both say where it came from."""
 _TAKEN = re.compile(
-    r"too many|limit exceeded|(?:rate|over|exceed).{0,40}limit|\b429\b|throttl|exhaust|overload|saturat"
-    r"|slots are reserved",
+    r"too many|limit exceeded|(?:rate|over|exceed).{0,40}limit|\b429\b|throttl|exhaust|overload|saturat",
     re.IGNORECASE,
 )
 """What one of them may have taken from the others."""
@@ -28,7 +28,7 @@ def together(case: Case, facts: Facts) -> Evidence | None:
     main = max(complaints, key=lambda m: case.salience[id(m.signal)], default=None)
     if main is None or main.via[0] == "named" or any(m.via[:1] in BY_CALLING for m in complaints):
         return None
-    if facts.candidate.added or _TAKEN.search(main.signal.text):
+    if facts.candidate.added or NO_CONNECTION.search(main.signal.text) or _TAKEN.search(main.signal.text):
         return None
     if not (apart := sorted(one[-1] for one in out_of_reach(facts.candidate, main.signal))):
         return None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.edges.amounts import holds_no_more
-from app.core.model import Json
+from app.core.edges.amounts import holds_no_more, only_room
+from app.core.edges.said import NOT_BORNE
+from app.core.model import Json, Path
 from tests.core.company import ranked
-from tests.core.factories import a_change, a_resource, a_symptom, a_workload, after, an_alert, an_incident
+from tests.core.factories import a_change, a_resource, a_state, a_symptom, a_workload, after, an_alert, an_incident
 
 SETTINGS = a_resource("ConfigMap", "plan", "shop")
 PLAN = a_resource("Deployment", "plan", "shop")
@@ -49,3 +50,65 @@ def believed(old: str, new: str) -> float:
 def test_a_smaller_batch_kills_nobody_for_its_memory() -> None:
     assert believed("5000", "400") < 0.7
     assert believed("400", "5000") > 0.9
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "TypeError: Cannot read properties of undefined (reading 'rooms')",
+        "Uncaught TypeError: Cannot read property 'length' of null",
+        "TypeError: client.publish is not a function",
+        'java.lang.NullPointerException: Cannot invoke "String.trim()" because "<local4>" is null',
+        "java.lang.ArrayIndexOutOfBoundsException: Index 3 out of bounds for length 3",
+        "System.NullReferenceException: Object reference not set to an instance of an object.",
+        "panic: runtime error: invalid memory address or nil pointer dereference",
+        "panic: runtime error: index out of range [5] with length 3",
+        "panic: assignment to entry in nil map",
+        "AttributeError: 'NoneType' object has no attribute 'split'",
+        "KeyError: 'amount'",
+        "IndexError: list index out of range",
+        "NoMethodError (undefined method `name' for nil:NilClass)",
+        "PHP Fatal error:  Uncaught Error: Call to a member function format() on null",
+        'PHP Warning:  Undefined array key "total" in /app/src/Cart.php on line 31',
+        "thread 'main' panicked at src/main.rs:4:37: called `Option::unwrap()` on a `None` value",
+    ],
+)
+def test_a_program_that_breaks_says_so(message: str) -> None:
+    assert NOT_BORNE.search(message)
+
+
+@pytest.mark.parametrize(
+    ("path", "is_room"),
+    [
+        (("spec", "replicas"), True),
+        (("spec", "template", "spec", "containers", (("name", "a"),), "resources", "limits", "memory"), True),
+        (("spec", "template", "spec", "containers", (("name", "a"),), "readinessProbe", "periodSeconds"), True),
+        (("spec", "template", "spec", "containers", (("name", "a"),), "image"), False),
+        (("spec", "template", "spec", "containers", (("name", "a"),), "env"), False),
+    ],
+)
+def test_room_is_not_what_a_program_does(path: Path, is_room: bool) -> None:
+    workload = a_resource("Deployment", "web", "shop")
+    assert only_room(a_change(workload, path=path, old=1, new=2)) is is_room
+
+
+def test_a_program_that_breaks_does_not_lead_to_its_room() -> None:
+    """Its server was released after it had been given more memory, and answers something else since."""
+    web, rooms = a_resource("Deployment", "web", "shop"), a_resource("Deployment", "rooms", "shop")
+    env: Json = [{"name": "ROOMS_URL", "value": "http://rooms.shop:8080"}]
+    service = a_state(a_resource("Service", "rooms", "shop"), {"spec": {"selector": {"app": "rooms"}}})
+    limits = ("spec", "template", "spec", "containers", (("name", "a"),), "resources", "limits", "memory")
+    ranking = ranked(
+        a_change(web, at=after(-60), path=limits, old="256Mi", new="512Mi"),
+        a_change(rooms, at=after(-30), old="rooms:1", new="rooms:2"),
+        incident=an_incident(an_alert(after(60), name="ErrorRate", namespace="shop", deployment="web")),
+        symptoms=[
+            a_symptom(web, "Error", at=after(0), message="TypeError: Cannot read properties of undefined", count=9)
+        ],
+        states=[
+            service,
+            a_workload(web, containers=[{"name": "a", "env": env}]),
+            a_workload(rooms, labels={"app": "rooms"}, containers=[{"name": "a"}]),
+        ],
+    )
+    assert ranking.suspects[0].change.resource == rooms

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.ranking.explain import ways
+from app.core.ranking.ways import ways
 from app.core.signals.complaints import symptom_signals
 from tests.core.factories import a_resource, a_symptom, after
 
