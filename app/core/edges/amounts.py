@@ -7,6 +7,7 @@ import re
 
 from app.core.entities import WORKLOADS
 from app.core.model import Change, FieldDiff, Verb
+from app.core.objects.normalise import amount_of
 from app.core.objects.values import NUMBER
 
 KILLED = re.compile(r"exit code 137\b|\bOOMKilled\b")
@@ -45,6 +46,28 @@ def only_room(change: Change) -> bool:
     well: the program does what it did."""
     is_update = change.verb is Verb.UPDATE and change.resource.kind in WORKLOADS and bool(change.diffs)
     return is_update and all(not _ROOM.isdisjoint(map(str, diff.path)) for diff in change.diffs)
+
+
+_MANY = frozenset({"replicas", "maxReplicas", "maxReplicaCount", "parallelism"})
+_PROCESSOR = ("limits", "cpu")
+
+
+def left_of(change: Change) -> tuple[float, FieldDiff] | None:
+    """The least share, below 1, that an update leaves of how much a program can do at once, and where it says so: of
+    how many pods there are or may be, of a limit of processor, of a pool. Not to none, by which it is stopped."""
+    if change.verb is not Verb.UPDATE:
+        return None
+    found = [(share, diff) for diff in change.diffs if (share := _left(diff)) is not None and 0 < share < 1]
+    return min(found, key=lambda pair: pair[0], default=None)
+
+
+def _left(diff: FieldDiff) -> float | None:
+    name = str(diff.path[-2:] if diff.path[-1:] == ("value",) else diff.path[-1:])
+    says_how_much = _AT_ONCE.search(name) is not None and _BOUNDS.search(name) is None
+    if _MANY.isdisjoint(map(str, diff.path[-1:])) and diff.path[-2:] != _PROCESSOR and not says_how_much:
+        return None
+    old, new = amount_of(str(diff.old)), amount_of(str(diff.new))
+    return float(new / old) if old and new is not None else None
 
 
 def _is_lower(diff: FieldDiff) -> bool:

@@ -23,6 +23,7 @@ from app.core.ranking.chains import chain
 from app.core.ranking.consequences import SHORT
 from app.core.ranking.explain import BY_CALLING, CLOCK_SKEW, Match, before, is_about_place, without
 from app.core.ranking.latent import began
+from app.core.ranking.lessened import comes_later, lessened
 from app.core.ranking.priors import ROOM, by_itself, novelty, plane, risk
 from app.core.ranking.scoped import NAMED, in_scope
 from app.core.ranking.together import together
@@ -197,6 +198,7 @@ def time_before(case: Case, facts: Facts) -> Evidence | None:
     lag = max(timedelta(), case.onset.at - at)
     weight = NEAR * (1.0 - math.log1p(lag / TAU_ONSET) - 0.25 * math.log1p(facts.between))
     weight = min(weight, facts.keeps * weight)  # what speaks against it still does
+    weight = weight / 2 if weight < 0 and comes_later(facts) else weight
     count = "one other change" if facts.between == 1 else f"{facts.between} other changes"
     rivals = f"; {count} came between" if facts.between else "; nothing came between"
     when = f"{seconds(lag)} before the onset" if lag >= CLOCK_SKEW else "At the onset"
@@ -298,6 +300,8 @@ def _may_harm_while_well(facts: Facts, main: Match | None) -> bool:
     answers others late or wrong, as these say, or who gives back nothing of what it took."""
     if any(match.via[0] in ("calls", "named") and BLAMES in match.signal.facts for match in facts.matches):
         return True
+    if comes_later(facts):
+        return True
     if main is not None and (main.signal.users or main.via[0] == "calls" or _fills(main.signal)):
         return True
     return bool(facts.candidate.set_off)
@@ -356,5 +360,6 @@ RULES: tuple[Rule, ...] = (
     unexplained,
     together,
     worded,
+    lessened,
     not_measured,
 )

@@ -11,7 +11,7 @@ from app.core.edges.served import ASKED
 from app.core.entities import NODES, POD_MAKING, Entity, pods_in
 from app.core.signals.signal import Signal, SignalKind
 
-_SCARCE = re.compile(
+SCARCE = re.compile(
     r"too many|limit|exhaust|overload|busy|slow|timed? ?out|timeout|deadline|refused|reset|\b(?:429|50[234])\b"
     r"|not available|no (?:free|idle|more) |slots are reserved|saturat|queue (?:is )?full|throttl",
     re.IGNORECASE,
@@ -45,7 +45,7 @@ def ways(entity: Entity, signal: Signal) -> tuple[Entity, ...]:
     asks, shares, burdened = ((way, *entity[1:]) for way in ("asks", "shares", "burdens"))
     if ASKED in signal.facts:
         return (*at_hand, asks, shares, burdened)
-    return at_hand if signal.cause or not _SCARCE.search(signal.text) else (*at_hand, shares, burdened)
+    return at_hand if signal.cause or not SCARCE.search(signal.text) else (*at_hand, shares, burdened)
 
 
 def widely(home: Entity) -> tuple[Entity, ...]:

@@ -1,0 +1,61 @@
+"""What leaves a program less to work with, where answers are late."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.core.edges.amounts import left_of
+from app.core.findings import Evidence
+from app.core.model import Json, Path
+from tests.core.company import ranked
+from tests.core.factories import a_change, a_resource, a_symptom, a_workload, after, an_alert, an_incident
+
+WEB = a_resource("Deployment", "web", "shop")
+CONTAINER: Path = ("spec", "template", "spec", "containers", (("name", "a"),))
+CPU: Path = (*CONTAINER, "resources", "limits", "cpu")
+LATE = "Readiness probe failed: context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "share"),
+    [
+        (("spec", "replicas"), 10, 3, 0.3),
+        (("spec", "maxReplicas"), 30, 6, 0.2),
+        (CPU, "2", "300m", 0.15),
+        ((*CONTAINER, "env", (("name", "MAX_POOL_SIZE"),), "value"), "40", "4", 0.1),
+        (("data", "workers"), "8", "2", 0.25),
+        (("spec", "replicas"), 3, 10, None),
+        (("spec", "replicas"), 3, 0, None),
+        ((*CONTAINER, "resources", "requests", "cpu"), "2", "300m", None),
+        ((*CONTAINER, "env", (("name", "POOL_TIMEOUT"),), "value"), "40", "4", None),
+        (("data", "workers"), "many", "few", None),
+    ],
+)
+def test_how_much_is_left(path: Path, old: Json, new: Json, share: float | None) -> None:
+    found = left_of(a_change(WEB, path=path, old=old, new=new))
+    assert (found[0] if found else None) == pytest.approx(share)
+
+
+def evidence(new: str, *, says: str = LATE) -> Evidence | None:
+    """What is said of a limit that was cut from two processors to this, where the program says this."""
+    ranking = ranked(
+        a_change(WEB, at=after(-300), path=CPU, old="2", new=new),
+        incident=an_incident(an_alert(after(30), name="LatencyHigh", namespace="shop", deployment="web")),
+        symptoms=[a_symptom(WEB, "Unhealthy", at=after(0), message=says, count=9)],
+        states=[a_workload(WEB)],
+    )
+    (suspect,) = (one for one in ranking.suspects if one.change.resource == WEB)
+    return next((one for one in suspect.evidence if one.rule == "lessened"), None)
+
+
+def test_it_weighs_the_more_the_less_is_left() -> None:
+    half, little = evidence("1"), evidence("200m")
+    assert half is not None
+    assert little is not None
+    assert 0 < half.weight < little.weight
+    assert little.sentence == "It leaves 10 % of what there was (2 → 200m)."
+
+
+def test_a_little_less_or_another_complaint_is_none() -> None:
+    assert evidence("1500m") is None
+    assert evidence("200m", says="Readiness probe failed: HTTP probe failed with statuscode: 404") is None
