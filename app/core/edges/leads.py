@@ -137,6 +137,18 @@ def sets_calls(change: Change) -> bool:
     return not said or any(map(_OF_CALLS.search, said))
 
 
+_OF_PARTS = re.compile(
+    r"path|plugin|module|extension|import|require|librar|class|agent|opts|options|driver|preload|\bLD_", re.IGNORECASE
+)
+"""Names of settings, and what stands in them, that say what a program loads, and from where."""
+
+
+def sets_parts(change: Change) -> bool:
+    """Whether a ConfigMap is changed by which a program may be told what to load."""
+    said = (str(text) for diff in change.diffs for text in (diff.path, diff.old, diff.new))
+    return change.resource.kind == "ConfigMap" and (not change.diffs or any(map(_OF_PARTS.search, said)))
+
+
 def meshes(change: Change) -> bool:
     """Whether something of a mesh is changed, by what it or its namespace is called."""
     return MESHES.search(f"{change.resource.namespace} {change.resource.name}") is not None

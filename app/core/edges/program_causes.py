@@ -23,6 +23,7 @@ from app.core.edges.leads import (
     meshes,
     provides_volumes,
     serves_names,
+    sets_parts,
     sets_words,
     trusts,
     writes,
@@ -144,7 +145,8 @@ PART = Cause(
     "a part that a program lacks",
     said.NO_PART,
     any_of(
-        is_a("Node", "ConfigMap", "MutatingWebhookConfiguration"),
+        is_a("Node", "MutatingWebhookConfiguration"),
+        sets_parts,
         makes_nodes,
         is_custom_kind,
         writes("image", "command", "args", "env", "envFrom", "volumes", "volumeMounts", "initContainers"),

@@ -95,6 +95,15 @@ def kind(name: str, *path: str, verb: Verb = Verb.UPDATE, new: Json = "x") -> Ch
         (LOOKUP.format("cart"), kind("Service"), True),
         (LOOKUP.format("cart"), a_change(a_resource("ConfigMap", "coredns", "kube-system"), at=after(-9)), True),
         (LOOKUP.format("cart"), image(), False),
+        ("Error: Cannot find module 'sharp'", image(), True),
+        ("Error: Cannot find module 'sharp'", kind("ConfigMap", "data", "NODE_PATH"), True),
+        ("Error: Cannot find module 'sharp'", kind("ConfigMap", "data", "TRACING_URL"), False),
+        ("BlackHoleCluster - 52.18.4.11:443", a_change(a_resource("ConfigMap", "istio", "istio-system")), True),
+        ("BlackHoleCluster - 52.18.4.11:443", image(), False),
+        ("nf_conntrack: table full, dropping packet", kind("DaemonSet"), True),
+        ("nf_conntrack: table full, dropping packet", kind("Secret"), False),
+        ("delivery acknowledgement on channel 1 timed out", image(), True),
+        ("delivery acknowledgement on channel 1 timed out", kind("RabbitmqCluster"), False),
     ],
 )
 def test_what_a_message_says_rules_changes_out(text: str, change: Change, leads: bool) -> None:
