@@ -12,7 +12,7 @@ from typing import Any
 
 from app.core.edges.asking import answered
 from app.core.edges.belonging import members, owners
-from app.core.edges.leads import NETWORKS, NODE_KINDS
+from app.core.edges.leads import MESHES, NETWORKS, NODE_KINDS
 from app.core.edges.mechanism import is_cosmetic
 from app.core.edges.meshes import is_policy, policy
 from app.core.edges.references import references
@@ -66,6 +66,8 @@ def custom(change: Change, states: list[State], top: Topology, add: Add) -> None
             add(("calls", *key), READ)
         if NETWORKS.search(resource.api_group):
             add(("agent", "cni"), 0)
+    if MESHES.search(resource.api_group):
+        add(("agent", "mesh"), 0)
     _acted_on(change, top, add)
 
 

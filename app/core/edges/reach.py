@@ -64,10 +64,11 @@ _AGENTS = {
     "nodes": MAKES_NODES,
     "registry": REGISTRIES,
     "doors": PROXIES,
+    "mesh": MESHES,
     "records": re.compile(r"external-?dns|octodns"),
 }
 """What programs do for all pods, by what they are called: volumes (CSI), network (CNI), names (DNS), more nodes,
-images, what comes from outside, and the records of public names."""
+images, what comes from outside, what they call, and the records of public names."""
 _KUBELETS = "kind: KubeletConfiguration"
 """https://kubernetes.io/docs/tasks/administer-cluster/kubelet-config-file/ ."""
 NODE_AGENTS = re.compile("|".join(("kube-proxy", *(_AGENTS[sort].pattern for sort in ("csi", "cni", "dns")))))

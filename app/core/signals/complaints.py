@@ -14,7 +14,7 @@ from app.core.changes.audit import error_template
 from app.core.edges.causes import NODES_MADE, PROGRAM, PULLING, REGISTRY, RUNTIME, VOLUMES, cause_of
 from app.core.edges.leads import Cause
 from app.core.edges.mechanism import refused_by, refuser
-from app.core.edges.program_causes import FILE, NAMES
+from app.core.edges.program_causes import FILE, KEPT_IN, NAMES
 from app.core.edges.said import UNREACHED
 from app.core.entities import NODES, Entity, altered, of_resource, pods_in
 from app.core.model import SLOT_SECONDS, ObjectState, Outcome, Rollout, Symptom, SymptomSource
@@ -347,8 +347,8 @@ def _node_agents(reason: str, message: str, cause: Cause | None) -> dict[Entity,
         return {("agent", "dns"): 0.9}
     if cause is VOLUMES or (reason in _MOUNTING and "csi" in message.lower()) or _TOO_MANY_VOLUMES in message:
         return {("agent", "csi"): 0.9}
-    if cause is RUNTIME:
-        return {("agent", "runtime"): 0.9}
+    if cause in (RUNTIME, KEPT_IN):
+        return {("agent", "runtime" if cause is RUNTIME else "mesh"): 0.9}
     if cause is NODES_MADE or (cause is PROGRAM and "exec format" in message):  # of another architecture
         return {("agent", "nodes"): 0.9}
     if cause in (REGISTRY, PULLING):

@@ -7,7 +7,7 @@ import pytest
 from app.core.edges.indexing import topology
 from app.core.edges.mechanism import is_inert
 from app.core.edges.reach import reach
-from app.core.model import Json, Object, ObjectState, Resource, Verb
+from app.core.model import Change, Json, Object, ObjectState, Resource, Verb
 from tests.core.company import first, ranked
 from tests.core.factories import a_change, a_resource, a_state, a_symptom, a_workload, after, an_alert, an_incident
 
@@ -165,3 +165,23 @@ def test_a_new_way_to_a_service_is_not_felt_by_who_calls_it_already(verb: Verb, 
     found = reach(a_change(route, path=("spec", "x"), verb=verb), topology(company(route, spec)))
     assert any(entity[0] == "calls" for entity in found) is felt
     assert any(entity[0] == "workload" for entity in found)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        a_change(a_resource("ConfigMap", "istio", "istio-system"), at=after(-40), path=("data", "mesh")),
+        a_change(a_policy("ServiceEntry", "networking.istio.io"), at=after(-40), path=("spec", "hosts")),
+    ],
+)
+def test_who_may_call_nobody_that_the_mesh_does_not_know_leads_to_the_mesh(change: Change) -> None:
+    batch = a_resource("Deployment", "batch", "meters")
+    other = a_change(a_resource("ConfigMap", "tariffs", "meters"), at=after(-20), path=("data", "x"))
+    ranking = ranked(
+        change,
+        other,
+        incident=an_incident(an_alert(after(60), name="ErrorRate", namespace="meters", deployment="batch")),
+        symptoms=[a_symptom(batch, "Error", at=after(0), message="BlackHoleCluster - 52.18.4.11:443", count=9)],
+        states=[a_workload(batch)],
+    )
+    assert ranking.suspects[0].change.resource == change.resource
