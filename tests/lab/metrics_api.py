@@ -19,17 +19,23 @@ GROUP, VERSION = "external.metrics.k8s.io", "v1beta1"
 ROOT = f"/apis/{GROUP}/{VERSION}"
 OF_PODS = "metrics.k8s.io"
 OK, NOT_FOUND, UNAVAILABLE = "200 OK", "404 Not Found", "503 Service Unavailable"
+FAILED = "500 Internal Server Error"
 
 
 class MetricsApi(Webhook):
-    """Answers for each metric that it has, by its name, what its function says now."""
+    """Answers for each metric that it has, by its name, what its function says now.
+
+    While ``failure`` says why it has no figures, as whom it asks itself does not answer, each is an error of 500.
+    """
 
     group = GROUP
     is_aggregated = True
 
-    def __init__(self, has: Callable[[], dict[str, Callable[[], float]]]) -> None:
+    def __init__(
+        self, has: Callable[[], dict[str, Callable[[], float]]], *, failure: Callable[[], str] = lambda: ""
+    ) -> None:
         super().__init__(_nothing)
-        self._has = has
+        self._has, self._failure = has, failure
 
     @property
     def root(self) -> str:
@@ -86,6 +92,7 @@ class MetricsApi(Webhook):
         """The status, and what is told; None where the API server would say in words that nobody is there."""
         where = urlsplit(where).path
         has, name = self._has(), where.rsplit("/", 1)[-1]
+        failed: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
         if where == ROOT:
             one = {"singularName": "", "namespaced": True, "kind": "ExternalMetricValueList", "verbs": ["get"]}
             listed = [{"name": metric, **one} for metric in has]
@@ -95,14 +102,15 @@ class MetricsApi(Webhook):
                 "groupVersion": f"{GROUP}/{VERSION}",
                 "resources": listed,
             }
+        if where.startswith(f"{ROOT}/namespaces/") and (message := self._failure()):
+            return FAILED, {**failed, "code": 500, "message": message}
         if where.startswith(f"{ROOT}/namespaces/") and name in has:
             value = f"{round(has[name]() * 1000)}m"
             item = {"metricName": name, "metricLabels": {}, "timestamp": f"{stamp(now())[:19]}Z", "value": value}
             told = {"kind": "ExternalMetricValueList", "apiVersion": f"{GROUP}/{VERSION}", "metadata": {}}
             return OK, {**told, "items": [item]}
         message = f"the server could not find the metric {name}"
-        gone = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
-        return NOT_FOUND, {**gone, "metadata": {}, "message": message}
+        return NOT_FOUND, {**failed, "reason": "NotFound", "code": 404, "message": message}
 
 
 class PodMetricsApi(MetricsApi):

@@ -41,6 +41,21 @@ def test_a_figure_is_what_it_is_now() -> None:
     asyncio.run(play())
 
 
+def test_whose_own_source_does_not_answer_has_no_figure() -> None:
+    async def play() -> None:
+        why = ["error when getting metric values: context deadline exceeded"]
+        api = MetricsApi(lambda: {"orders": lambda: 12.0}, failure=lambda: why[0])
+        await api.start()
+        assert (await told(api, ROOT))[0] == "200"
+        status, found = await told(api, f"{ROOT}/namespaces/shop/orders")
+        assert (status, found["kind"], found["message"]) == ("500", "Status", why[0])
+        why[0] = ""
+        assert (await told(api, f"{ROOT}/namespaces/shop/orders"))[0] == "200"
+        api.close()
+
+    asyncio.run(play())
+
+
 def test_what_pods_use_is_told_of_those_that_run_and_are_selected() -> None:
     def pod(name: str, app: str, phase: str) -> Json:
         meta = {"namespace": "shop", "name": name, "labels": {"app": app}}
