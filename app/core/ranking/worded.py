@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from difflib import ndiff
+from functools import lru_cache
 
 from app.core.findings import Evidence
 from app.core.model import Change, FieldDiff, Verb
@@ -50,6 +51,7 @@ def _said(signal: Signal) -> frozenset[str]:
     return words(f"{signal.facts.get('says', '')} {signal.text}") - words(about)
 
 
+@lru_cache(maxsize=10_000)  # of each complaint once, not for each change that leads to it
 def words(text: str) -> frozenset[str]:
     """The words of a text or a name, one by one whatever it joins them by, without the s of many."""
     found = (word.lower() for word in _WORD.findall(text))
