@@ -9,8 +9,8 @@ from app import interrupts
 
 # isort: split
 import sys
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -53,40 +53,24 @@ def _run(work: Callable[[Database], Awaitable[T]]) -> T:
     """Does one piece of work in the migrated database of this installation."""
     import uvloop
 
-    from app import main as root
+    from app import installation
     from app.settings import load
 
-    with root.postgres(load()) as server:
+    with installation.postgres(load()) as server:
 
         async def working() -> T:
-            async with root.pools(server) as database:
+            async with installation.pools(server) as database:
                 return await work(database)
 
         return uvloop.run(working())
 
 
-@contextmanager
-def _here(role: Role = Role.RESPONDER) -> Iterator[Transport]:
+def _here(role: Role = Role.RESPONDER) -> AbstractContextManager[Transport]:
     """REST of this installation's database, answered in this process to one of ``role``: what is asked where no server
     is named."""
-    import asyncio
+    from app.commands.here import here
 
-    import uvloop
-
-    from app import logs
-    from app import main as root
-    from app.client.asgi import InProcess
-    from app.settings import load
-
-    settings = load()
-    logs.configure(settings.log_level)
-    with root.postgres(settings) as server, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        stack = AsyncExitStack()
-        app, token = runner.run(stack.enter_async_context(root.answering(settings, server, role)))
-        try:
-            yield InProcess(app, runner, token)
-        finally:
-            runner.run(stack.aclose())
+    return here(role)
 
 
 commands.add_to(cli, Program(here=_here))
@@ -95,7 +79,7 @@ Program(here=partial(_here, Role.VIEWER)).command(cli, "mcp", mcp)
 
 async def _replayed(database: Database) -> str:
     from app.commands import demo as demo_command
-    from app.main import now
+    from app.installation import now
 
     return f"/incidents/{await demo_command.replay(database.write, now=now())}"
 
@@ -141,11 +125,11 @@ def serve(
 @cli.command()
 def migrate() -> None:
     """Bring the database to this program's schema. `serve` and `import` do it too."""
-    from app import main as root
+    from app import installation
     from app.settings import load
     from app.store.migrate import head
 
-    with root.postgres(load()):
+    with installation.postgres(load()):
         print(f"The database is at {head()}")
 
 
@@ -158,15 +142,15 @@ def import_(
     strict: Annotated[bool, typer.Option("--strict", help="Refuse everything if one line is bad.")] = False,
 ) -> None:
     """Import audit logs, watch streams, metrics, alerts and dumps. The same file twice adds nothing."""
-    from app import main as root
+    from app import installation
     from app.commands import importing
     from app.settings import load
 
     report, incidents = _run(
-        lambda database: importing.import_paths(database.write, paths, cluster, now=root.now(), strict=strict)
+        lambda database: importing.import_paths(database.write, paths, cluster, now=installation.now(), strict=strict)
     )
-    ages = root.ages_of(load())
-    for line in (*importing.summary(report, incidents), *importing.expired(report, ages, now=root.now())):
+    ages = installation.ages_of(load())
+    for line in (*importing.summary(report, incidents), *importing.expired(report, ages, now=installation.now())):
         print(line)
     raise typer.Exit(importing.exit_code(report))
 
@@ -179,7 +163,7 @@ def collect_audit_file(
     """Follow an audit log while it grows and is rotated, until stopped. Goes on where it ended."""
     from app import logs
     from app.commands import collecting
-    from app.main import now
+    from app.installation import now
     from app.settings import load
 
     file = collecting.file_to_follow(path)
@@ -210,7 +194,7 @@ def evaluate(
     """
     import uvloop
 
-    from app import main as root
+    from app import installation
     from app.commands import evaluate as evaluation
     from app.commands import scores
     from app.commands.diagram import svg
@@ -229,12 +213,12 @@ def evaluate(
     elif given is None or len(given) != 1:
         raise typer.BadParameter("name one folder with recordings, or say --own")
     else:
-        with root.postgres(load(), migrated=False) as server:  # it works in databases of its own
+        with installation.postgres(load(), migrated=False) as server:  # it works in databases of its own
             found = uvloop.run(
                 evaluation.evaluate(
                     server.dsn,
                     evaluation.recordings(given[0]),
-                    now=root.now(),
+                    now=installation.now(),
                     leave_out=frozenset(without or ()),
                     shift=timedelta(seconds=alert_shift),
                     ablate=ablate,
@@ -284,7 +268,8 @@ def doctor(
     """Look what would keep Foreshock from seeing a cluster, and say how to mend it. Changes nothing there."""
     import uvloop
 
-    from app import main as root
+    from app import installation
+    from app.clusters_file import wanted_clusters
     from app.collect.contexts import usual
     from app.commands import doctor as command
     from app.settings import load
@@ -293,9 +278,9 @@ def doctor(
     if kubeconfig or context:
         clusters = usual([kubeconfig] if kubeconfig else settings.kubeconfigs(), context=context)
     else:
-        clusters = root.wanted_clusters(settings)
+        clusters = wanted_clusters(settings)
     recorded = _recorded([one.name for one in clusters])
-    found = uvloop.run(command.examined(clusters, clock=root.now, recorded=recorded))
+    found = uvloop.run(command.examined(clusters, clock=installation.now, recorded=recorded))
     for line in [command.as_json(found)] if as_json else command.as_text(found):
         print(line)
     raise typer.Exit(command.exit_code(found))
@@ -333,7 +318,8 @@ def history(
     output: options.OutputOption = options.Output.TABLE,
 ) -> None:
     """Record and print what a cluster itself remembers of its past. Only reads; installs nothing there."""
-    from app import main as root
+    from app import installation
+    from app.clusters_file import wanted_clusters
     from app.collect.contexts import usual
     from app.commands import history as command
     from app.settings import load
@@ -343,9 +329,9 @@ def history(
     if context:
         found: tuple[WantedCluster, ...] = (command.of_context(files or settings.kubeconfigs(), context),)
     else:
-        found = usual(files) if files else root.wanted_clusters(settings)
+        found = usual(files) if files else wanted_clusters(settings)
     one = command.chosen(found, cluster)
-    to_at = root.now()
+    to_at = installation.now()
     from_at = to_at - since
     report = _run(lambda database: command.told(database.write, one, since=from_at, now=to_at))
     print(command.printed(report, output, since=from_at, now=to_at).rstrip("\n"))
@@ -359,12 +345,12 @@ def login(
     port: Annotated[int, typer.Option(help="Where `serve` listens.")] = 8000,
 ) -> None:
     """Print a link that logs one browser in, once, within 15 minutes."""
-    from app import main as root
+    from app import installation
     from app.settings import load
 
-    url = root.url_of(load(), "127.0.0.1", port)
+    url = installation.url_of(load(), "127.0.0.1", port)
     limits = options.scope_of(scope)
-    print(_run(lambda database: root.login_link(database, url, role=role, scope=limits)))
+    print(_run(lambda database: installation.login_link(database, url, role=role, scope=limits)))
 
 
 @token_cli.command(name="create")
@@ -379,7 +365,7 @@ def token_create(
     from datetime import timedelta
 
     from app.commands import tokens
-    from app.main import now
+    from app.installation import now
 
     limits, life = options.scope_of(scope), timedelta(days=expires_days)
     tokens.purpose_of(bearer, cluster=cluster, scope=limits)  # before a database is started
@@ -394,7 +380,7 @@ def token_create(
 def token_list() -> None:
     """List the tokens that work now. The tokens themselves are stored nowhere."""
     from app.commands.tokens import listed
-    from app.main import now
+    from app.installation import now
 
     for line in _run(lambda database: listed(database, now=now())):
         print(line)
@@ -403,7 +389,7 @@ def token_list() -> None:
 @token_cli.command(name="revoke")
 def token_revoke(token_id: Annotated[int, typer.Argument(metavar="ID", help="As `token list` shows it.")]) -> None:
     """End a token at once."""
-    from app.main import now
+    from app.installation import now
     from app.store import tokens
 
     async def revoke(database: Database) -> bool:
@@ -418,7 +404,7 @@ def token_revoke(token_id: Annotated[int, typer.Argument(metavar="ID", help="As 
 def session_list() -> None:
     """List who is signed in now."""
     from app.commands.sessions import listed
-    from app.main import now
+    from app.installation import now
 
     for line in _run(lambda database: listed(database, now=now())):
         print(line)
@@ -432,7 +418,7 @@ def session_revoke(
 ) -> None:
     """Sign somebody out at once; who follows changes is cut off within ten seconds."""
     from app.commands import sessions
-    from app.main import now
+    from app.installation import now
 
     sessions.check_one(session_id, who, every=every)  # before a database is started
     print(_run(lambda database: sessions.revoke(database, session_id, who, now=now())))

@@ -10,11 +10,9 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from functools import partial
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from types import FrameType
 from typing import Never
 
@@ -28,29 +26,26 @@ from app import correlate, dumps, identities, logs, setting_files
 from app.allocation import give_back, keep_trimmed
 from app.allowed import allow_much
 from app.clusters import Clusters
-from app.collect import alerts, contexts, remote_write
-from app.collect.contexts import WantedCluster
+from app.clusters_file import wanted_clusters
+from app.collect import alerts, remote_write
 from app.collect.garbage import loaded_stays
 from app.collect.remote_write import Receiver
-from app.collect.threads import in_thread
 from app.core.access import Access
 from app.core.clusters import alerts_alone
 from app.core.incidents import pagers
-from app.core.roles import Role, Scope
+from app.core.roles import Role
 from app.core.screen.elsewhere import Neighbours
 from app.core.vitals import Vitals
 from app.failures import Expected
+from app.installation import Postgres, ages_of, login_link, now, pools, postgres, url_of
 from app.notifying import notifier_of, secret
 from app.oidc import oidc_of
-from app.redaction_file import rules_of
 from app.reverting import Reverts, Ways, ways_of
 from app.settings import Settings
-from app.store import collectors, compaction, embedded, partitions, retention, tokens
+from app.store import collectors, compaction, partitions, retention
 from app.store.database import Database, open_database
 from app.store.external import list_clusters
-from app.store.migrate import migrate
-from app.store.redaction import keep_rules, read_redactor
-from app.store.tokens import Purpose
+from app.store.redaction import read_redactor
 from app.supervise import Pulses, Worker, keep, keep_running
 from app.tasks import end
 from app.tls import Tls
@@ -60,7 +55,6 @@ from app.web.deps import Deps, TakeAlerts, Taken, TakePage, TakeSamples, TooLarg
 from app.web.proxied import Peered
 from app.web.routes import Lifespan, create_app
 
-WATCH_SECONDS = 0.5
 BACKLOG = 128
 
 log = structlog.get_logger()
@@ -72,111 +66,6 @@ Prepare = Callable[[Database], Awaitable[str]]
 
 class AddressError(Expected):
     """The address cannot be listened on; the message says which and why."""
-
-
-@dataclass(slots=True)
-class Postgres:
-    """The database that this process uses: somebody's server (``own`` None), or our own in the data folder."""
-
-    dsn: str
-    own: embedded.Server | None
-
-    async def keep(self) -> Never:
-        """Starts our own server again when it was killed, in a thread: this process answers while it recovers. Raises
-        the system's errors, as where there is no memory for another process."""
-        while True:
-            await asyncio.sleep(WATCH_SECONDS)
-            if self.own is not None and not self.own.alive:
-                log.warning("PostgreSQL is gone, starting it again", folder=str(self.own.folder))
-                try:
-                    await in_thread(partial(self._start_again, self.own))
-                except embedded.EmbeddedError as error:
-                    log.error("PostgreSQL does not start, trying on", error=str(error))  # noqa: TRY400 - it says all
-
-    def _start_again(self, own: embedded.Server) -> None:
-        self.own = own.again()
-
-
-@asynccontextmanager
-async def answering(
-    settings: Settings, server: Postgres, role: Role = Role.RESPONDER
-) -> AsyncIterator[tuple[FastAPI, str]]:
-    """REST for one command on this machine, for the length of the block, and a token of ``role`` that is good as long:
-    who can read the database's files could do what it may anyway."""
-    async with pools(server) as database:
-        app = create_app(
-            Deps(
-                read=database.read,
-                write=database.write,
-                public_url=url_of(settings, "127.0.0.1", 8000),
-                clock=now,
-                by_hand=correlate.ByHand(database.write),
-            )
-        )
-        async with database.write.begin() as conn:
-            token = await tokens.create(
-                conn, role, purpose=Purpose.API, now=now(), note="the command line", life=timedelta(days=1)
-            )
-        try:
-            yield app, token
-        finally:
-            async with database.write.begin() as conn:
-                await tokens.revoke(conn, token, now=now())
-
-
-@contextmanager
-def postgres(settings: Settings, *, migrated: bool = True) -> Iterator[Postgres]:
-    """The database, migrated unless it is only a server to us, for the length of the block. Our own server ends with
-    the last who uses it.
-
-    What is secret here is written into it where this machine has a file that says so: all who redact find it there.
-
-    Raises redaction_file.RedactionError, embedded.EmbeddedError, binaries.NoBinaries or database.DatabaseError.
-    """
-    rules = rules_of(settings) if migrated else None
-    if settings.database_url is not None:
-        found = Postgres(settings.database_url.get_secret_value(), None)
-    else:
-        own = embedded.start(settings.data_dir)
-        found = Postgres(own.dsn, own)
-    try:
-        if migrated:
-            migrate(found.dsn)
-        if rules is not None:
-            keep_rules(found.dsn, rules)
-        yield found
-    finally:
-        if found.own is not None:
-            found.own.stop()
-
-
-@asynccontextmanager
-async def pools(server: Postgres) -> AsyncIterator[Database]:
-    """Pools for one command, for the length of the block."""
-    database = open_database(server.dsn, readers=2, writers=2)
-    try:
-        yield database
-    finally:
-        await database.close()
-
-
-def now() -> datetime:
-    """The clock that everything below is given."""
-    return datetime.now(UTC)
-
-
-def ages_of(settings: Settings) -> dict[str, timedelta]:
-    """The age at which each log is forgotten."""
-    return retention.ages(
-        changes=timedelta(days=settings.changes_retention_days),
-        calls=timedelta(days=settings.calls_retention_days),
-        requests=timedelta(days=settings.requests_retention_days),
-        samples=retention.SampleAges(
-            each=timedelta(days=settings.samples_retention_days),
-            minutes=timedelta(days=settings.samples_minutes_retention_days),
-            hours=timedelta(days=settings.samples_hours_retention_days),
-        ),
-    )
 
 
 def workers(settings: Settings, database: Database) -> tuple[Worker, ...]:
@@ -283,14 +172,6 @@ def sample_taker(settings: Settings, database: Database) -> TakeSamples:
     return take
 
 
-def wanted_clusters(settings: Settings) -> tuple[WantedCluster, ...]:
-    """Which clusters are to be followed: those of the file, else kubectl's, else our own. Raises ContextsError."""
-    path = settings.clusters_file or settings.data_dir / "clusters.yaml"
-    if settings.clusters_file or path.exists():
-        return contexts.read(path)
-    return contexts.usual(settings.kubeconfigs())
-
-
 def build(
     settings: Settings,
     server: Postgres,
@@ -394,16 +275,6 @@ async def _invitation(server: Postgres, database: Database, *, url: str, landing
     return f"Foreshock is at {await login_link(database, url, role=Role.ADMIN, landing=landing)}"
 
 
-async def login_link(
-    database: Database, url: str, *, role: Role, landing: str = "/", scope: Scope | None = None
-) -> str:
-    """A link that logs one browser in, once, within tokens.LIFETIME."""
-    async with database.write.begin() as conn:
-        token = await tokens.create(conn, role, purpose=Purpose.LOGIN, now=now(), scope=scope)
-    onward = "" if landing == "/" else f"&to={landing}"
-    return f"{url}/login?token={token}{onward}"
-
-
 def listen(host: str, port: int) -> socket.socket:
     """A listening socket; port 0 takes a free one. Raises AddressError."""
     try:
@@ -415,14 +286,6 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise AddressError(f"cannot listen on {host}:{port}: {error.strerror}") from error
     return sock
-
-
-def url_of(settings: Settings, host: str, port: int, *, scheme: str = "http") -> str:
-    """Where people reach us, without a slash at the end: FORESHOCK_PUBLIC_URL, or the address we listen on."""
-    if settings.public_url is not None:
-        return str(settings.public_url).rstrip("/")
-    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104 - only shown
-    return f"{scheme}://{shown}:{port}"
 
 
 def serve(

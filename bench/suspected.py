@@ -12,7 +12,7 @@ from pathlib import Path
 import uvloop
 from sqlalchemy import text
 
-from app import main as root
+from app import installation
 from app.collect.importer import Import
 from app.collect.inputs import survey
 from app.commands.evaluate_cases import scratch
@@ -43,9 +43,9 @@ async def look(dsn: str, folder: Path, *, now: datetime) -> None:
 
 
 def main() -> None:
-    with root.postgres(load(), migrated=False) as server:
+    with installation.postgres(load(), migrated=False) as server:
         for folder in sys.argv[1:]:
-            uvloop.run(look(server.dsn, Path(folder), now=root.now()))
+            uvloop.run(look(server.dsn, Path(folder), now=installation.now()))
 
 
 if __name__ == "__main__":

@@ -188,7 +188,7 @@ def test_migrate_says_where_the_database_is(dsn: str) -> None:
     assert (done.returncode, done.stdout) == (0, f"The database is at {revision}\n")
 
 
-@pytest.mark.parametrize("arguments", [("serve", "--port", "0"), ("import", "demo"), ("what-changed",)])
+@pytest.mark.parametrize("arguments", [("serve", "--port", "0"), ("import", "demo/alerts.json"), ("what-changed",)])
 def test_a_database_of_a_newer_foreshock_ends_with_2(dsn: str, arguments: tuple[str, ...]) -> None:
     with psycopg.connect(dsn, autocommit=True) as conn:
         [revision] = conn.execute("SELECT version_num FROM alembic_version").fetchone() or ()
@@ -251,3 +251,36 @@ def test_help_does_not_wait_for_what_only_commands_need() -> None:
     asked = f"import sys, app.__main__; print(*sorted({heavy!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+OF_A_SERVER = {"jinja2", "kubernetes", "slack_sdk", "uvicorn"}
+OF_THE_WEB = {*OF_A_SERVER, "aiohttp", "fastapi", "starlette"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unneeded"),
+    [
+        (["token", "list"], OF_THE_WEB),
+        (["session", "list"], OF_THE_WEB),
+        (["login", "--role", "viewer"], OF_THE_WEB),
+        (["migrate"], OF_THE_WEB),
+        (["import", "demo/alerts.json"], OF_THE_WEB - {"aiohttp"}),
+        (["what-changed"], OF_A_SERVER - {"jinja2"}),
+    ],
+)
+def test_a_command_does_not_wait_for_what_only_a_server_needs(
+    dsn: str, arguments: list[str], unneeded: set[str]
+) -> None:
+    asked = f"""
+import sys
+from app.__main__ import main
+sys.argv = ["foreshock", *{arguments!r}]
+try:
+    main()
+finally:
+    print(*sorted({unneeded!r} & set(sys.modules)), file=sys.stderr)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", asked], env=environment(DATABASE_URL=dsn), capture_output=True, text=True, check=True
+    )
+    assert done.stderr.splitlines()[-1] == ""

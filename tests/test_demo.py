@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from app import main
+from app import installation, main
 from app.collect.inputs import InputKind
 from app.commands import demo, evaluate
 from app.commands.evaluate_cases import recording
@@ -74,7 +74,7 @@ async def test_the_demo_is_replayed_again_when_what_it_was_ranked_by_is_forgotte
     """An incident stays for up to a week longer than that."""
     known = await demo.replay(database.write, now=NOW)
     for later in (NOW + timedelta(days=93), NOW + timedelta(days=200)):
-        await drop_expired(database.write, main.ages_of(Settings()), now=later)
+        await drop_expired(database.write, installation.ages_of(Settings()), now=later)
         again = await demo.replay(database.write, now=later)
         ranking = await ranking_of(database, again)
         suspect = ranking.suspects[0].change.resource

@@ -16,8 +16,8 @@ import pytest
 from fastapi import FastAPI
 from structlog.testing import capture_logs
 
-from app import main, supervise
-from app.main import Postgres
+from app import installation, main, supervise
+from app.installation import Postgres
 from app.store.database import Database
 from app.supervise import Pulses
 
@@ -47,7 +47,7 @@ class Killed:
 async def test_a_server_that_cannot_be_started_for_now_is_started_later(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(main, "WATCH_SECONDS", 0.01)
+    monkeypatch.setattr(installation, "WATCH_SECONDS", 0.01)
     monkeypatch.setattr(supervise, "FIRST_PAUSE", timedelta(seconds=0.01))
     killed = Killed()
     server = Postgres("postgresql://", cast("Any", killed))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.core.objects.own_rules import NO_RULES, OwnRules
-from app.main import postgres
+from app.installation import postgres
 from app.redaction_file import RedactionError, read, rules_of
 from app.settings import Settings
 from app.store.database import open_database

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import typer
 
-from app import main as root
+from app import installation
 from app.commands import options
 from app.commands import sessions as session_command
 from app.commands import tokens as command
@@ -34,7 +34,7 @@ async def test_a_limited_token_is_made_and_listed_with_its_scope(database: Datab
 
 
 async def test_a_link_that_logs_in_has_a_scope(database: Database) -> None:
-    link = await root.login_link(database, "http://f.test", role=Role.VIEWER, scope=SHOP)
+    link = await installation.login_link(database, "http://f.test", role=Role.VIEWER, scope=SHOP)
     async with database.write.begin() as conn:
         found = await tokens.use_login(conn, link.split("token=")[1], now=datetime.now(UTC))
     assert found is not None
