@@ -211,6 +211,7 @@ def build(
         cluster_of=clusters.tokens.cluster_of,
         is_good=clusters.tokens.is_good,
         note_use=clusters.tokens.note_use,
+        used=clusters.tokens.used,
         take_audit=clusters.take,
         by_hand=correlate.ByHand(database.write),
         take_samples=sample_taker(settings, database),

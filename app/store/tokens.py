@@ -7,7 +7,7 @@ password hash would only make every request slow.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -164,6 +164,10 @@ class Bearer:
     token_id: int | None = field(default=None, compare=False)
 
 
+def _not_noted(_token_id: int) -> None:
+    return None
+
+
 async def check(conn: AsyncConnection, token: str, *, purpose: Purpose, now: datetime) -> Role | None:
     """The role of a token that is good for ``purpose`` now, else None. A session is not once it is IDLE.
 
@@ -174,9 +178,17 @@ async def check(conn: AsyncConnection, token: str, *, purpose: Purpose, now: dat
     return None if found is None else found.role
 
 
-async def bearer(conn: AsyncConnection, token: str, *, purpose: Purpose, now: datetime) -> Bearer | None:
-    """As ``check``, with what the token is for."""
-    found = await _check(conn, token, purpose=purpose, now=now)
+async def bearer(
+    conn: AsyncConnection,
+    token: str,
+    *,
+    purpose: Purpose,
+    now: datetime,
+    used: Callable[[int], datetime | None] = _not_noted,
+) -> Bearer | None:
+    """As ``check``, with what the token is for. ``used`` says when a token, by its id, was used last where that is not
+    noted yet."""
+    found = await _check(conn, token, purpose=purpose, now=now, used=used)
     return None if found is None else _bearer(found)
 
 
@@ -196,21 +208,34 @@ async def check_for_changes(conn: AsyncConnection, token: str, *, now: datetime)
     return None if found is None else ClusterToken(found.id, Purpose.CHANGES, found.cluster, found.expires_at)
 
 
-async def _check(conn: AsyncConnection, token: str, *, purpose: Purpose, now: datetime) -> Row[Any] | None:
-    found = await conn.execute(
-        select(tables.tokens).where(
-            tables.tokens.c.digest == digest(token), tables.tokens.c.purpose == purpose.value, is_good(now)
-        )
-    )
-    return found.first()
+async def _check(
+    conn: AsyncConnection,
+    token: str,
+    *,
+    purpose: Purpose,
+    now: datetime,
+    used: Callable[[int], datetime | None] = _not_noted,
+) -> Row[Any] | None:
+    t = tables.tokens.c
+    which = t.digest == digest(token), t.purpose == purpose.value, _is_in_force(now)
+    found = (await conn.execute(select(tables.tokens).where(*which))).first()
+    if found is None or purpose is not Purpose.SESSION:
+        return found
+    noted = found.last_used_at or found.created_at
+    return found if max(noted, used(found.id) or noted) > now - IDLE else None
 
 
 def is_good(now: datetime) -> ColumnElement[bool]:
-    """That a row is a token which is good now."""
+    """That a row is a token which is good now, as far as its use was noted."""
     t = tables.tokens.c
     used = func.coalesce(t.last_used_at, t.created_at)
     is_idle = and_(t.purpose == Purpose.SESSION.value, used <= now - IDLE)
-    return and_(t.revoked_at.is_(None), t.expires_at > now, not_(is_idle))
+    return and_(_is_in_force(now), not_(is_idle))
+
+
+def _is_in_force(now: datetime) -> ColumnElement[bool]:
+    t = tables.tokens.c
+    return and_(t.revoked_at.is_(None), t.expires_at > now)
 
 
 async def use_login(conn: AsyncConnection, token: str, *, now: datetime) -> Bearer | None:

@@ -132,7 +132,7 @@ def _not_known(_digest: bytes) -> bool:
     return False
 
 
-def _note_no_use(_token_id: int) -> None:
+def _not_noted(_token_id: int) -> None:
     """Of a process that ends with its command: its token does, too."""
 
 
@@ -210,7 +210,8 @@ class Deps:
 
     ``cluster_of`` answers the cluster that a token for a purpose is of, without the database, or raises NoRoomError.
     ``is_good`` says without the database whether what is stored of a credential is somebody's, as of some seconds ago;
-    ``note_use`` is told the id of a token that was used: it writes nothing yet, and waits for nothing.
+    ``note_use`` is told the id of a token that was used: it writes nothing yet, and waits for nothing. ``used`` answers
+    when that was, where it is not written yet.
     ``take_audit`` is given a cluster, the chunks of a body and how many bytes it says to have (0: it does not say); it
     returns when the body is durable, and raises NoRoomError, before it reads, or TooLargeError.
 
@@ -243,7 +244,8 @@ class Deps:
     take_alerts: TakeAlerts = _refuse_alerts
     cluster_of: Callable[[str, Purpose], str | None] = _no_cluster
     is_good: Callable[[bytes], bool] = _not_known
-    note_use: Callable[[int], None] = _note_no_use
+    note_use: Callable[[int], None] = _not_noted
+    used: Callable[[int], datetime | None] = _not_noted
     take_page: TakePage = _refuse_page
     take_audit: TakeAudit = _refuse_audit
     take_samples: TakeSamples = _refuse_samples

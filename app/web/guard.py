@@ -142,7 +142,7 @@ async def bearer(deps: Deps, token: str, purpose: tokens.Purpose) -> tokens.Bear
     """Who sends a token that is good for this now, else None; that it was used is to be noted. Raises the driver's
     errors."""
     async with deps.read.connect() as conn:
-        found = await tokens.bearer(conn, token, purpose=purpose, now=deps.clock())
+        found = await tokens.bearer(conn, token, purpose=purpose, now=deps.clock(), used=deps.used)
     if found is not None and found.token_id is not None:
         deps.note_use(found.token_id)
     return found

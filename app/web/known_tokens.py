@@ -49,6 +49,10 @@ class KnownTokens:
         """A token was used now."""
         self._used[token_id] = self._clock()
 
+    def used(self, token_id: int) -> datetime | None:
+        """When a token was used last, where that is not written down yet."""
+        return self._used.get(token_id)
+
     def is_good(self, digest: bytes) -> bool:
         """Whether this is, or was when it was last read, what is stored of somebody's credential."""
         return digest in self._good

@@ -27,6 +27,7 @@ from app.web.routes import create_app
 from tests.web.conftest import HOST, NOW
 
 LATER = NOW + timedelta(minutes=90)
+SECOND = timedelta(seconds=1)
 
 
 @asynccontextmanager
@@ -60,6 +61,26 @@ async def test_who_reads_is_answered(database: Database, dsn: str, purpose: Purp
         app = create_app(Deps(no_writes.read, no_writes.write, HOST, lambda: LATER, note_use=known.note_use))
         async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url=HOST, headers=sent) as client:
             assert [(await client.get("/api/v1/gaps")).status_code for _ in range(2)] == [200, 200]
+
+
+async def test_a_session_ends_two_hours_after_its_use_though_that_is_not_noted_yet(
+    database: Database, dsn: str
+) -> None:
+    async with database.write.begin() as conn:
+        session = await tokens.create(conn, Role.VIEWER, purpose=Purpose.SESSION, now=NOW)
+    at = NOW
+    async with unwritable(dsn) as no_writes:
+        known = KnownTokens(no_writes.write, lambda: at)
+        deps = Deps(no_writes.read, no_writes.write, HOST, lambda: at, note_use=known.note_use, used=known.used)
+        sent = {"Cookie": f"{guard.COOKIE}={session}"}
+        found = []
+        async with httpx2.AsyncClient(
+            transport=httpx2.ASGITransport(app=create_app(deps)), base_url=HOST, headers=sent
+        ) as client:
+            for later in (tokens.IDLE - SECOND, SECOND * 2, tokens.IDLE - SECOND, tokens.IDLE):
+                at += later
+                found.append((await client.get("/api/v1/gaps")).status_code)
+    assert found == [200, 200, 200, 401]
 
 
 async def test_which_tokens_of_clusters_are_good_is_read_all_the_same(database: Database, dsn: str) -> None:
