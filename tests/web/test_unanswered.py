@@ -13,7 +13,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from app.store import incidents, tokens
-from app.web import unanswered
+from app.web import problems, unanswered
 from app.web.deps import Deps
 from app.web.numbered import HEADER
 from app.web.problems import Problem, note
@@ -27,6 +27,8 @@ __all__ = ["site"]
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unanswered, "EVERY_SECONDS", 0.05)
+    # Else what a test before these left to be told, within its second, is told with theirs, and as late.
+    monkeypatch.setattr(problems, "unanswered", Unanswered())
 
 
 async def test_a_503_is_told_by_its_id_and_a_404_is_not() -> None:
