@@ -185,6 +185,14 @@ class Recent:
         keys = [one.key for one in found if not one.resource_version and one.sources == {"audit"}]
         return [change for key in reversed(keys) if (change := self.by_key(key))]
 
+    def is_overtaken(self, sighting: Sighting) -> bool:
+        """Whether the same source told of a later write to the object before, as several API servers do that each send
+        their events when they have some: what is known of the object then is no state before this one."""
+        return any(
+            change.at > sighting.at and sighting.source in change.sources
+            for change in islice(self.of(sighting.resource), _MOST_NEAR)
+        )
+
     def created(self, resource: Resource, uid: str) -> bool:
         """Whether this life of the object was told to begin."""
         return any(change.verb is Verb.CREATE and change.uid == uid for change in self.of(resource))

@@ -347,6 +347,7 @@ class Tracker:
             return unchanged(sighting)
         patch = self._requests.read(sighting)
         is_past = entry is None or entry.deleted or (entry.listed is not None and sighting.at < entry.listed)
+        is_past = is_past or (not version and self._recent.is_overtaken(sighting))
         old = self._memory.state(entry) if entry and not is_past else None
         key = made.key_of(
             sighting.resource, uid, sighting.resource_version or f"audit:{sighting.audit_id}:{sighting.at.isoformat()}"
@@ -373,7 +374,7 @@ class Tracker:
         source = DiffSource.STATES if old is not None and sighting.subresource == "scale" else DiffSource.PATCH
         change = structs.replace(base, diffs=found, diff_source=source)
         change = structs.replace(change, summary=summaries.summary(resource, change.verb, found, old=old, new=new))
-        is_next = entry is not None and (not version or version >= entry.version) and not entry.deleted
+        is_next = entry is not None and (version >= entry.version if version else not is_past) and not entry.deleted
         if entry is not None and new is not None and is_next and sighting.body is None:
             entry.version, entry.raw = version or entry.version, 0
             guesses.guessed(entry, change)

@@ -85,3 +85,23 @@ def test_what_an_earlier_run_was_told_was_asked_for_stays_what_a_write_did() -> 
     tracker = Tracker("c", Redactor(KEY), lambda _resource, _uid: known)
     (again,) = tracker.observe(audited(shown, 1)).improvements
     assert merge_changes(stored, again).diffs == stored.diffs
+
+
+def test_a_request_that_is_told_after_a_later_one_is_held_against_nothing() -> None:
+    """Each of several API servers sends its events for itself."""
+    last = told("Deployment", "web", 1.4, patch={"spec": {"replicas": 9}}, group="apps", actor=BOB)
+    after = told("Deployment", "web", 5, patch={"spec": {"replicas": 3}}, group="apps", actor=BOB)
+    found = changes(learn(BEFORE, last, SCALED, after))
+    assert by_whom(found) == [
+        ("bob", "replicas of web: 2 → 9"),
+        ("alice", "replicas of web set to 7"),
+        ("bob", "replicas of web: 9 → 3"),
+    ]
+
+
+def test_a_watch_shows_each_of_two_requests_that_were_told_in_the_wrong_order() -> None:
+    last = told("Deployment", "web", 1.4, patch={"spec": {"replicas": 9}}, group="apps", actor=BOB)
+    shown = seen(a_deployment(version=6, replicas=7), 1.2), seen(a_deployment(version=7, replicas=9), 1.5)
+    found = changes(learn(BEFORE, last, SCALED, *shown))
+    assert sorted(by_whom(found)) == [("alice", "replicas of web: 2 → 7"), ("bob", "replicas of web: 7 → 9")]
+    assert all(one.sources == {"audit", "watch"} for one in found)
