@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC
+
 from app.core.changes.sightings import Sighting
 from app.core.changes.summaries import summary
 from app.core.model import Change, DiffSource, FieldDiff, Object, ObjectState, Resource, Verb, version_key
 from app.core.objects import kinds
 from app.core.objects.body import Body
 from app.core.objects.kinds import Policy
+from app.core.objects.memory import Entry
 
 
 def key_of(resource: Resource, uid: str, version: str) -> int:
@@ -56,6 +59,16 @@ def whole(sighting: Sighting, verb: Verb, state: Object | None, *, body: Body | 
 def version_of(change: Change) -> int:
     """The resourceVersion that a change is told with, as a number; 0 for none."""
     return int(change.resource_version) if change.resource_version.isdigit() else 0
+
+
+def state(sighting: Sighting, entry: Entry, now: Object | None) -> ObjectState:
+    """How the object of an entry is ``now``."""
+    owner = entry.owner
+    version = str(entry.version) if entry.version else ""
+    return ObjectState(
+        sighting.resource, entry.uid, version, sighting.at.astimezone(UTC), now,
+        entry.generation, owner.kind if owner else "", owner.name if owner else "",
+    )  # fmt: skip
 
 
 def gone(sighting: Sighting, uid: str) -> ObjectState:

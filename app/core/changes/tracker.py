@@ -8,28 +8,26 @@ writes cheap; only when it differs are two states decoded, redacted, normalised 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 
 from msgspec import structs
 
 from app.core.bounded import put
-from app.core.changes import guesses, made, summaries
+from app.core.changes import guesses, made
 from app.core.changes.derived import Derivation
 from app.core.changes.late import Late, unchanged
 from app.core.changes.lateness import TICK
 from app.core.changes.life import Life
-from app.core.changes.patches import applied, patch_diffs, scaled
 from app.core.changes.quiet import Quiet
 from app.core.changes.recent import SAME_WRITE, Recent
+from app.core.changes.requested import Requested
 from app.core.changes.requests import Requests
 from app.core.changes.sight import Sight, moved_on, note, unseen
 from app.core.changes.sightings import NOTHING, Learned, Sighting
 from app.core.changes.telling import Telling
 from app.core.model import (
     Change,
-    DiffSource,
-    FieldDiff,
     Json,
     Object,
     ObjectState,
@@ -42,8 +40,8 @@ from app.core.objects import kinds
 from app.core.objects.body import AsBefore, Body, read_body
 from app.core.objects.diff import diff
 from app.core.objects.kinds import Policy
-from app.core.objects.memory import Entry, Memory
-from app.core.objects.normalise import as_kept_now, normalise
+from app.core.objects.memory import UNMEASURED, Entry, Memory
+from app.core.objects.normalise import as_kept_now
 from app.core.objects.parts import Parts
 from app.core.objects.redact import Redactor
 
@@ -52,8 +50,6 @@ _DOUBT_SECONDS = 10.0
 """How long a write may be told after a status write that followed it."""
 _REPLACED = 1_000
 """Objects whose name another has taken before anybody told that they are gone."""
-_UNMEASURED = 1 << 20
-"""The size of a state whose JSON was not seen: large, so that it is packed and weighed."""
 _OWN = ("", "scale", "status")
 """Subresources that show the object; others (binding, eviction, token, exec ...) change no desired state."""
 
@@ -86,6 +82,7 @@ class Tracker:
         self._replaced: dict[tuple[Resource, str], Entry] = {}
         self._quiet = Quiet()
         self._late = Late(self._memory, self._recent, self._telling, self._requests, self._quiet, state_of=self._state)
+        self._requested = Requested(self._memory, self._recent, self._telling, self._requests)
         self.wanted = set[str]()
         """The uids of objects that are to be told as a whole; who sees to it forgets them."""
 
@@ -139,7 +136,9 @@ class Tracker:
         if sighting.verb is Verb.DELETE:
             return self._deleted(sighting, body)
         if body is None or (sighting.source == "audit" and not body.version) or self._sight.is_apart(sighting, body):
-            return NOTHING if sighting.subresource == "status" else self._told(sighting)
+            if sighting.subresource == "status":
+                return NOTHING
+            return self._requested.told(sighting, self._known(resource, sighting.uid))
         known = self._memory.peek(resource)
         before = known.version if known and known.uid == body.uid else -1
         learned = self._seen(sighting, body)
@@ -247,7 +246,7 @@ class Tracker:
                 return NOTHING
         entry.version, entry.raw, entry.generation, entry.doubted = body.version, body.hash, body.generation, 0.0
         self._keep(sighting.resource, entry, body, new)
-        return Learned(states=(self._object_state(sighting, entry, new),))
+        return Learned(states=(made.state(sighting, entry, new),))
 
     def _hush(self, sighting: Sighting, body: Body, entry: Entry) -> None:
         self._quiet.note(sighting, body, partial(self._sight.since, sighting.resource, entry))
@@ -265,7 +264,7 @@ class Tracker:
             return unchanged(sighting)
         entry.before, entry.changed = before, body.version
         self._keep(sighting.resource, entry, body, new)
-        states = (self._object_state(sighting, entry, new),)
+        states = (made.state(sighting, entry, new),)
         if kinds.policy(sighting.resource.api_group, sighting.resource.kind) is Policy.STATE:
             return Learned(states=states)
         goes = began_deleting and sighting.source == "watch"
@@ -312,7 +311,7 @@ class Tracker:
             entry.watched_from = entry.watched_to = body.version
         entry.raw, entry.generation = body.hash, body.generation
         self._keep(resource, entry, body, new)
-        states = (self._object_state(sighting, entry, new),)
+        states = (made.state(sighting, entry, new),)
         if kinds.policy(resource.api_group, resource.kind) is Policy.STATE:
             return Learned(states=states)
         if sighting.verb is Verb.CREATE:
@@ -326,72 +325,6 @@ class Tracker:
             whole = made.whole(made_unseen, Verb.CREATE, new, body=body)
             return Learned(self._telling.new(made_unseen, whole, body, new), states)
         return Learned(states=states)
-
-    # -- writes without a whole object
-
-    def _told(self, sighting: Sighting) -> Learned:
-        """A write of which only the request, or only the fact, was recorded."""
-        resource, uid = sighting.resource, sighting.uid
-        entry, states = self._again(sighting, self._known(resource, uid))
-        known = self._recent.of_write(sighting, uid, sighting.resource_version) or self._recent.near(sighting, None)
-        uid = uid or self._recent.uid_of(sighting, entry.uid if entry else "")
-        known = known or self._recent.of_write(sighting, uid, sighting.resource_version)
-        if known is not None:
-            return self._telling.again(known, sighting)
-        if sighting.verb is None:
-            return NOTHING
-        if kinds.policy(resource.api_group, resource.kind) is Policy.STATE:
-            return NOTHING
-        version = int(sighting.resource_version) if sighting.resource_version.isdigit() else 0
-        if version and entry and entry.watched_from <= version <= entry.watched_to:
-            return unchanged(sighting)
-        patch = self._requests.read(sighting)
-        is_past = entry is None or entry.deleted or (entry.listed is not None and sighting.at < entry.listed)
-        is_past = is_past or (not version and self._recent.is_overtaken(sighting))
-        old = self._memory.state(entry) if entry and not is_past else None
-        key = made.key_of(
-            sighting.resource, uid, sighting.resource_version or f"audit:{sighting.audit_id}:{sighting.at.isoformat()}"
-        )
-        if sighting.verb is Verb.CREATE and uid:
-            key = made.creation_key(resource, uid)
-        base = Change(
-            resource, sighting.at, sighting.verb, key, sighting.actor, uid, sighting.resource_version,
-            sources=frozenset({sighting.source}), audit_id=sighting.audit_id,
-        )  # fmt: skip
-        if patch is None:
-            why = summaries.TRUNCATED if sighting.truncated else summaries.NOT_RECORDED
-            words = summaries.summary(resource, base.verb, (), old=None, new=None, unknown=why)
-            change = structs.replace(base, diff_source=DiffSource.NONE, summary=words)
-            return Learned(self._telling.new(sighting, change, None, old), states)
-        if sighting.verb is Verb.CREATE:
-            new = normalise(patch, resource.api_group, kind=resource.kind) if isinstance(patch, dict) else None
-            found: tuple[FieldDiff, ...] = (FieldDiff((), "add", None, new),)
-        else:
-            found = patch_diffs(scaled(patch, sighting.subresource), old)
-            new = applied(found, old)
-        if not found:
-            return unchanged(sighting)
-        source = DiffSource.STATES if old is not None and sighting.subresource == "scale" else DiffSource.PATCH
-        change = structs.replace(base, diffs=found, diff_source=source)
-        change = structs.replace(change, summary=summaries.summary(resource, change.verb, found, old=old, new=new))
-        is_next = entry is not None and (version >= entry.version if version else not is_past) and not entry.deleted
-        if entry is not None and new is not None and is_next and sighting.body is None:
-            entry.version, entry.raw = version or entry.version, 0
-            guesses.guessed(entry, change)
-            self._memory.store(entry, new, size=_UNMEASURED)
-            self._memory.put(resource, entry)
-            states = (self._object_state(sighting, entry, new),)
-        return Learned(self._telling.new(sighting, change, None, new), states)
-
-    def _again(self, sighting: Sighting, entry: Entry | None) -> tuple[Entry | None, tuple[ObjectState, ...]]:
-        """What is known of an object by its name, and that it is there again where another of that name was made."""
-        if entry is None or not entry.deleted or entry.watched_to or sighting.verb is not Verb.CREATE:
-            return entry, ()
-        if entry.seen is not None and sighting.at < entry.seen:  # a late telling of the one that is gone
-            return entry, ()
-        made_anew = Entry(uid=sighting.uid)
-        self._memory.put(sighting.resource, made_anew)
-        return made_anew, (self._object_state(sighting, made_anew, None),)
 
     # -- deletions
 
@@ -460,7 +393,7 @@ class Tracker:
         if not is_awaited:
             entry.raw = 0
             self._memory.forget(entry)
-        gone = structs.replace(self._object_state(sighting, entry, None), deleted_at=sighting.at)
+        gone = structs.replace(made.state(sighting, entry, None), deleted_at=sighting.at)
         return structs.replace(self._life.ended(sighting.resource, sighting.at), states=(gone,))
 
     # -- states
@@ -475,7 +408,7 @@ class Tracker:
         version = int(found.resource_version) if found.resource_version.isdigit() else 0
         entry = Entry(found.uid, version, found.generation, deleted=found.deleted_at is not None, changed=version)
         entry.recalled, entry.seen = True, found.seen_at
-        self._memory.store(entry, as_kept_now(found), size=_UNMEASURED)
+        self._memory.store(entry, as_kept_now(found), size=UNMEASURED)
         self._memory.put(resource, entry)
         for change in self._recent.asked_for(resource):
             guesses.guessed(entry, change)
@@ -488,11 +421,3 @@ class Tracker:
         self._derived.learn(resource, state)
         if resource.kind == "CustomResourceDefinition":
             self._kinds.learn(state)
-
-    def _object_state(self, sighting: Sighting, entry: Entry, state: Object | None) -> ObjectState:
-        owner = entry.owner
-        version = str(entry.version) if entry.version else ""
-        return ObjectState(
-            sighting.resource, entry.uid, version, sighting.at.astimezone(UTC), state,
-            entry.generation, owner.kind if owner else "", owner.name if owner else "",
-        )  # fmt: skip

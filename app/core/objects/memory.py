@@ -19,6 +19,8 @@ _FRESH = 256
 """States of late that are kept as they are: an object that is written often is not packed and unpacked each time."""
 _FRESH_BYTES = 16 << 10
 """The largest object that is kept so, in bytes of its JSON; 256 of them are 30 MB of Python's objects at worst."""
+UNMEASURED = 1 << 20
+"""The size of a state whose JSON was not seen: large, so that it is packed and weighed."""
 
 
 class Entry(msgspec.Struct, eq=False, gc=False):
