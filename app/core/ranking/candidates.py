@@ -51,9 +51,10 @@ class Candidate(Struct, frozen=True, gc=False):
     the same actor on the same object, ``unread`` how many writes of the same object by the same actor were not looked
     at; ``inert``: nothing acts upon it; ``cosmetic``: only labels or annotations changed, and nothing followed;
     ``fleeting``: it deletes what was only made in the window; ``undone_at`` is when it was undone (undone.py),
-    ``acts_at`` when it acted first, where that was later (latent.py). ``lacking`` are the revisions of its workload
-    whose pods do not have it in them (carried.py). ``user`` is who wrote, by the account of the program where only a
-    field manager was told (managers.py). ``patience`` is how long its rollout may rest before it hangs (stalls.py).
+    ``acts_at`` when it acted first, where that was later (latent.py), and ``acts_as`` how that is said. ``lacking`` are
+    the revisions of its workload whose pods do not have it in them (carried.py). ``user`` is who wrote, by the account
+    of the program where only a field manager was told (managers.py). ``patience`` is how long its rollout may rest
+    before it hangs (stalls.py).
     ``set_off`` are the changes that a program made because of it (steering.py); what they touch is in the reach.
     ``edit`` is one number for all edits of one field of one object by one actor. ``apart``: it is of an app that does
     nothing for others (apart.py).
@@ -77,6 +78,7 @@ class Candidate(Struct, frozen=True, gc=False):
     outgrows: str = ""
     undone_at: datetime | None = None
     acts_at: datetime | None = None
+    acts_as: str = ""
     lacking: frozenset[Named] = frozenset()
     user: str = ""
     patience: timedelta = DEADLINE / 2

@@ -203,7 +203,7 @@ def time_before(case: Case, facts: Facts) -> Evidence | None:
     rivals = f"; {count} came between" if facts.between else "; nothing came between"
     when = f"{seconds(lag)} before the onset" if lag >= CLOCK_SKEW else "At the onset"
     if at != facts.candidate.change.at:
-        when = f"The first pods started with it {when[0].lower()}{when[1:]}"
+        when = f"{facts.candidate.acts_as} {when[0].lower()}{when[1:]}"
     but = " But such a change hardly leads to what is complained of." if facts.keeps < 1.0 else ""
     return say("time", weight, f"{when}{rivals}.{but}")
 

@@ -1,35 +1,64 @@
-"""Changes that wait: what pods start with does nothing to those that run, until the next rollout starts some."""
+"""Changes that wait: what pods start with does nothing to those that run, until the next rollout starts some; what a
+CronJob runs does nothing until its next Job."""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from app.core.edges.mechanism import is_for_next_rollout, only_adds
+from app.core.edges.mechanism import by_schedule, halts, is_for_next_rollout, only_adds
 from app.core.edges.reach import Reach
-from app.core.entities import READ, WORKLOADS, Entity, of_resource
-from app.core.model import Change, Rollout, Verb
+from app.core.entities import READ, WORKLOADS, Entity, of_resource, workload
+from app.core.model import Change, ObjectState, Rollout, Verb
 from app.core.ranking.candidates import Candidate
 
 WAITS = frozenset({"ServiceAccount", "Secret", "ConfigMap", "LimitRange", "Namespace", "PriorityClass", "RuntimeClass"})
 """Kinds by which pods are made, or that they read as they start."""
+_MINUTE = re.compile(r"\d{8}")
 _ENDING = frozenset({"lifecycle", "preStop", "terminationGracePeriodSeconds"})
+STARTED = "The first pods started with it"
+_AS = {"CronJob": "Its first Job since was made"}
+"""How it is said that something acted for the first time."""
 Started = dict[Entity, list[datetime]]
 """By workload: when pods of it were started, in order."""
 
 
-def started(rollouts: Iterable[Rollout], changes: Iterable[Change]) -> Started:
-    """When the rollouts of each workload began, and when it was given more pods."""
+def started(rollouts: Iterable[Rollout], changes: Iterable[Change], states: Iterable[ObjectState] = ()) -> Started:
+    """When the rollouts of each workload began, when it was given more pods, and when each CronJob made a Job: Jobs are
+    seldom told as changes, but their states are."""
     found: Started = defaultdict(list)
+    for state in states:
+        if state.resource.kind == "Job" and state.owner_kind == "CronJob":
+            found[workload(state.resource.namespace, state.owner_name)].append(_made_at(state))
     for rollout in rollouts:
         found[of_resource(rollout.resource)[0]].append(rollout.started_at)
     for change in changes:
         if change.resource.kind in WORKLOADS and only_adds(change):
             found[of_resource(change.resource)[0]].append(change.at)
+        elif made_by := _scheduled_by(change):
+            found[workload(change.resource.namespace, made_by)].append(change.at)
     return {home: sorted(times) for home, times in found.items()}
+
+
+def _made_at(job: ObjectState) -> datetime:
+    """When a CronJob made a Job: its name ends with the minute since 1970 for which it was due (getJobName in
+    https://github.com/kubernetes/kubernetes/blob/master/pkg/controller/cronjob/utils.go); else when it was last told
+    of."""
+    minute = job.resource.name.rpartition("-")[2]
+    due = datetime.fromtimestamp(60 * int(minute), UTC) if _MINUTE.fullmatch(minute) else job.seen_at
+    return min(due, job.seen_at)
+
+
+def _scheduled_by(change: Change) -> str:
+    """The CronJob of which a Job was made, by the name that its controller gives it: CRONJOB-MINUTE; "" for other
+    changes."""
+    is_made = change.resource.kind == "Job" and change.verb is Verb.CREATE
+    by_clock = is_made and (by_schedule(change) or change.actor.name.endswith(":cronjob-controller"))
+    return change.resource.name.rpartition("-")[0] if by_clock else ""
 
 
 def acts_at(change: Change, reached: Reach, begun: Started) -> datetime | None:
@@ -46,7 +75,7 @@ def _within(change: Change) -> float | None:
     calls it at once; what reads its variables does so as it starts."""
     if change.resource.kind == "Service" and change.verb is Verb.CREATE:
         return READ
-    if _says_how_pods_end(change):
+    if _says_how_pods_end(change) or (change.resource.kind == "CronJob" and not halts(change)):
         return 0
     return 1 if change.resource.kind in WAITS or is_for_next_rollout(change) else None
 
@@ -63,7 +92,8 @@ def waiting(candidate: Candidate, begun: Started) -> Candidate:
     at = acts_at(candidate.change, candidate.reach, begun)
     if at is None:
         return candidate
-    return replace(candidate, acts_at=at, inert=candidate.inert and not is_for_next_rollout(candidate.change))
+    inert = candidate.inert and not is_for_next_rollout(candidate.change)
+    return replace(candidate, acts_at=at, acts_as=_AS.get(candidate.change.resource.kind, STARTED), inert=inert)
 
 
 def began(candidate: Candidate, by: datetime) -> datetime:

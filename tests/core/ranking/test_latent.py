@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Sequence
+from datetime import datetime
 
+import pytest
+from msgspec.structs import replace
+
+from app.core.edges.indexing import topology
+from app.core.edges.reach import reach
 from app.core.findings import Ranking, Suspect
-from app.core.model import Change, Json, Outcome, Path, Resource, Rollout
+from app.core.model import Actor, ActorSource, Change, Json, ObjectState, Outcome, Path, Resource, Rollout, Verb
+from app.core.ranking.latent import acts_at, started
 from tests.core.company import ranked
-from tests.core.factories import a_change, a_resource, a_symptom, a_workload, after, an_alert, an_incident
+from tests.core.factories import CI, a_change, a_resource, a_state, a_symptom, a_workload, after, an_alert, an_incident
 
 SYNC = a_resource("Deployment", "sync", "platform")
 ACCOUNT = a_resource("ServiceAccount", "sync", "platform")
@@ -51,6 +58,71 @@ def test_what_waited_for_a_rollout_is_dated_by_it(resource: Resource, path: Path
     ranking = rolled_out(waits)
     assert time(of(ranking, waits))[1].startswith("The first pods started with it 2 s before the onset")
     assert ranking.suspects[0].change.id == waits.id
+
+
+BACKUP = a_resource("CronJob", "backup", "platform")
+CRON = Actor("system:serviceaccount:kube-system:cronjob-controller", ActorSource.AUDIT)
+COMMAND: Path = ("spec", "jobTemplate", "spec", "template", "spec", "containers", (("name", "dump"),), "command")
+
+
+def a_run(*, at: float) -> Change:
+    job = a_resource("Job", "backup-29393400", "platform")
+    return a_change(job, at=after(at), path=(), old=None, new={}, verb=Verb.CREATE, actor=CRON)
+
+
+def the_run(name: str, *, seen: float) -> ObjectState:
+    return replace(a_state(a_resource("Job", name, "platform"), {}, owner=BACKUP), seen_at=after(seen))
+
+
+def acts(change: Change, *changes: Change, states: Sequence[ObjectState] = ()) -> datetime | None:
+    top = topology([a_workload(BACKUP, containers=[{"envFrom": [{"configMapRef": {"name": "backup"}}]}])])
+    return acts_at(change, reach(change, top), started([], [change, *changes], states))
+
+
+DUE = f"backup-{int(after(-600).timestamp()) // 60}"
+
+
+@pytest.mark.parametrize(
+    ("jobs", "at"),
+    [
+        ([the_run(DUE, seen=-300)], -600),
+        ([the_run("backup-by-hand", seen=-300)], -300),
+        ([the_run(DUE, seen=-300), the_run("backup-by-hand", seen=-900)], -900),
+        ([the_run("backup-by-hand", seen=-50_000)], None),
+    ],
+    ids=["by its name", "by when it was told of", "the first of two", "before the edit"],
+)
+def test_what_a_cron_job_runs_is_dated_by_its_next_job(jobs: list[ObjectState], at: float | None) -> None:
+    command = a_change(BACKUP, at=after(-48_000), path=COMMAND)
+    assert acts(command, states=jobs) == (None if at is None else after(at))
+
+
+def test_the_jobs_of_a_cron_job_may_be_told_as_changes() -> None:
+    command = a_change(BACKUP, at=after(-48_000), path=COMMAND)
+    by_hand = replace(a_run(at=-20), actor=CI)
+    assert acts(command, by_hand, a_run(at=-10)) == after(-10)
+
+
+def test_what_a_cron_job_s_pods_read_waits_for_its_next_job_too() -> None:
+    config = a_change(a_resource("ConfigMap", "backup", "platform"), at=after(-48_000), path=("data", "x"))
+    assert acts(config, states=[the_run(DUE, seen=-300)]) == after(-600)
+
+
+def test_a_cron_job_that_is_stopped_has_not_to_wait() -> None:
+    halted = a_change(BACKUP, at=after(-48_000), path=("spec", "suspend"), old=False, new=True)
+    assert acts(halted, states=[the_run(DUE, seen=-300)]) is None
+
+
+def test_it_is_said_that_a_job_was_made() -> None:
+    command = a_change(BACKUP, at=after(-90), path=COMMAND)
+    ranking = ranked(
+        command,
+        a_run(at=-14),
+        incident=an_incident(an_alert(after(10), name="Lacking", namespace="platform", cronjob="backup")),
+        symptoms=[a_symptom(BACKUP, "CrashLoopBackOff", at=after(-10), count=4)],
+        states=[a_workload(BACKUP)],
+    )
+    assert time(of(ranking, command))[1].startswith("Its first Job since was made 4 s before the onset")
 
 
 def test_what_waits_still_did_nothing() -> None:
