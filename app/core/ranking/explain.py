@@ -7,7 +7,6 @@ change and that entity. Nothing that came after a signal can explain it.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -52,6 +51,7 @@ from app.core.ranking.candidates import Candidate
 from app.core.ranking.consequences import is_consequence, lacks_room
 from app.core.ranking.latent import began
 from app.core.ranking.nearness import distance, mentioned
+from app.core.ranking.refusing import DENIED
 from app.core.ranking.ways import ways, widely
 from app.core.signals.blamed import BLAMES, OVERRUN
 from app.core.signals.growth import agrees
@@ -72,8 +72,6 @@ AS_NEAR = 0.8
 """Of two matches, what the weaker one is of the stronger, at least, where both are about as near."""
 UNQUOTED = 0.5
 """What a match keeps where the messages quote another change's words."""
-_DENIED = re.compile(r"denied (?:the )?request|violates PodSecurity")
-"""As the API server says it of webhooks, of its own policies, and of pod security."""
 TAU = timedelta(minutes=10)
 """A lag of this length halves how well a change explains a signal."""
 SAYS_NOTHING = "must specify"
@@ -182,7 +180,7 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
 def _is_denied(candidate: Candidate, signal: Signal, via: Entity) -> bool:
     """Whether a webhook or a policy denies what is a workload's: so it is named."""
     is_named = via[:1] == ("named",) and candidate.change.resource.kind in WORKLOADS
-    return is_named and _DENIED.search(signal.text) is not None
+    return is_named and DENIED.search(signal.text) is not None
 
 
 def _is_of_itself(change: Change, via: Entity) -> bool:

@@ -39,6 +39,7 @@ from app.core.ranking.making import with_pods_made
 from app.core.ranking.meant import with_meant
 from app.core.ranking.permitted import may_read, may_watch, pod_makers, rights, with_callers
 from app.core.ranking.probed import with_probed
+from app.core.ranking.refusing import with_refusals
 from app.core.ranking.relevance import Near, inside, surroundings, weigh
 from app.core.ranking.rooms import has_pods, with_rooms
 from app.core.ranking.same_edit import releases
@@ -164,7 +165,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES, apart: frozense
     found = candidates(gathered.changes, gathered.rollouts, fights, topology=top_of, until=now, unread=earlier)
     begun = started(gathered.rollouts, gathered.changes, gathered.states)
     creating = gathered.calls or made_bare((*gathered.states, *gathered.gone), pod_makers(top_of))
-    found = with_pods_made((waiting(c, begun) for c in found), creating)
+    found = with_pods_made(with_refusals((waiting(c, begun) for c in found), signals), creating)
     case = Case(
         incident=incident,
         onset=onset,
