@@ -12,8 +12,10 @@ from msgspec.structs import replace
 
 from app.core.edges.mechanism import by_schedule, halts, is_for_next_rollout, only_adds
 from app.core.edges.reach import Reach
+from app.core.edges.references import is_custom
 from app.core.entities import READ, WORKLOADS, Entity, of_resource, workload
 from app.core.model import Change, ObjectState, Rollout, Verb
+from app.core.objects.actors import short
 from app.core.ranking.candidates import Candidate
 
 WAITS = frozenset({"ServiceAccount", "Secret", "ConfigMap", "LimitRange", "Namespace", "PriorityClass", "RuntimeClass"})
@@ -91,9 +93,17 @@ def waiting(candidate: Candidate, begun: Started) -> Candidate:
     """A candidate with when it acted, where it waited for that."""
     at = acts_at(candidate.change, candidate.reach, begun)
     if at is None:
-        return candidate
+        return _acted_on(candidate)
     inert = candidate.inert and not is_for_next_rollout(candidate.change)
     return replace(candidate, acts_at=at, acts_as=_AS.get(candidate.change.resource.kind, STARTED), inert=inert)
+
+
+def _acted_on(candidate: Candidate) -> Candidate:
+    """A custom resource does what its program does, which may look at it by an interval, or as something is due."""
+    first = min(candidate.set_off, key=lambda act: act.at, default=None)
+    if first is None or not is_custom(candidate.change.resource):
+        return candidate
+    return replace(candidate, acts_at=first.at, acts_as=f"{short(first.actor)} first acted on it")
 
 
 def began(candidate: Candidate, by: datetime) -> datetime:

@@ -21,6 +21,7 @@ from app.core.model import Change, Resource, Verb
 from app.core.objects.actors import deploys, service_account
 from app.core.objects.untyped import objects, part
 from app.core.ranking.orders import Orders, is_order
+from app.core.ranking.refreshed import Refreshes
 from app.core.ranking.rendered import Sources
 from app.core.traits import Trait, trait
 
@@ -42,7 +43,7 @@ def set_off(ordered: list[Change], top: Topology) -> dict[str, Change]:
     changed: dict[Named, Change] = {}
     told: dict[str, Change] = {}
     marks: dict[Resource, Change] = {}
-    orders, sources, heard = Orders(top), Sources(), Heard(top, since=ordered[0].at)
+    orders, sources, heard, fresh = Orders(top), Sources(), Heard(top, since=ordered[0].at), Refreshes(top)
     habits_of: dict[str, _Habits] = defaultdict(_Habits)
     for change in ordered:
         account = service_account(change.actor.name)
@@ -55,7 +56,7 @@ def set_off(ordered: list[Change], top: Topology) -> dict[str, Change]:
                 (habits.begins and _deploys(change, top)) or (before is anew and habits.applies(change))
             )
             by_itself = None if is_decided else habits.broken_by(change, before)
-            cause = _latest(orders.behind(change, account[0]), sources.behind(change), by_itself)
+            cause = _latest(orders.behind(change, account[0]), sources.behind(change), by_itself, fresh.behind(change))
             orders.make(change)
             if cause is not None and (cause.resource != change.resource or is_cosmetic(cause)):
                 found[change.id] = cause
@@ -71,6 +72,7 @@ def set_off(ordered: list[Change], top: Topology) -> dict[str, Change]:
             marks[change.resource] = change
         orders.give(change)
         sources.give(change)
+        fresh.give(change)
     return found
 
 
