@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from app.core.edges.mechanism import by_schedule, halts, is_for_next_rollout, only_adds
 from app.core.edges.reach import Reach
-from app.core.edges.references import is_custom
 from app.core.entities import READ, WORKLOADS, Entity, of_resource, workload
 from app.core.model import Change, ObjectState, Rollout, Verb
 from app.core.objects.actors import short
@@ -99,9 +98,9 @@ def waiting(candidate: Candidate, begun: Started) -> Candidate:
 
 
 def _acted_on(candidate: Candidate) -> Candidate:
-    """A custom resource does what its program does, which may look at it by an interval, or as something is due."""
+    """What a program was told does what that does, which may go by an interval, or wait until something is due."""
     first = min(candidate.set_off, key=lambda act: act.at, default=None)
-    if first is None or not is_custom(candidate.change.resource):
+    if first is None:
         return candidate
     return replace(candidate, acts_at=first.at, acts_as=f"{short(first.actor)} first acted on it")
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from app.core.edges.heard import HEARD, Heard
+from app.core.edges.leads import MAKES_NODES
 from app.core.edges.mechanism import is_cosmetic, is_inert, only_image, only_scales, wakes
 from app.core.edges.operators import SEVERAL, acting, addressed, referers
 from app.core.edges.references import is_custom
@@ -27,12 +28,16 @@ from app.core.traits import Trait, trait
 
 AFTER_ITSELF = timedelta(minutes=5)
 """How long after its own change a program's first new sort of write is put down to that."""
+UNNEEDED = timedelta(minutes=20)
+"""The same for what adds and takes away nodes: a node has been unneeded, or another is new, for ten minutes by then
+(https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md#how-does-scale-down-work)."""
 ENOUGH = 8
 """Writes from which on a program has habits."""
 RARELY = 0.1
 """An object that it had not written yet is another one at most this often."""
 WARMED_UP = timedelta(seconds=10)
-"""A window must have been seen this long before a sort of write is new."""
+"""A window must have been seen this long before a program was told something for what it then does to be new, or
+``AFTER_ITSELF`` until it does that."""
 
 
 def set_off(ordered: list[Change], top: Topology) -> dict[str, Change]:
@@ -51,6 +56,7 @@ def set_off(ordered: list[Change], top: Topology) -> dict[str, Change]:
             habits = habits_of[change.actor.name]
             anew = _latest(*(changed[key] for key in _kin(account, top) if key in changed))
             before = _latest(anew, told.get(change.actor.name), _heard(change, anew, heard), _marked(change, marks))
+            before = before if before and _is_seen(ordered[0].at, before, change) else None
             is_told = before is not None and before.resource == change.resource
             is_decided = not is_told and (
                 (habits.begins and _deploys(change, top)) or (before is anew and habits.applies(change))
@@ -62,18 +68,23 @@ def set_off(ordered: list[Change], top: Topology) -> dict[str, Change]:
                 found[change.id] = cause
             if cause is None or cause is not by_itself:
                 habits.learn(change)
-        if change.at - ordered[0].at >= WARMED_UP:
-            own = top.by_account.get(account, set()) if account else set()
-            told |= dict.fromkeys(_tells(change, top), change)
-            if not is_inert(change):
-                changed |= dict.fromkeys(_configures(change, top) - own, change)  # its own status tells it nothing
-                heard.tell(change)
+        own = top.by_account.get(account, set()) if account else set()
+        told |= dict.fromkeys(_tells(change, top), change)
+        if not is_inert(change):
+            changed |= dict.fromkeys(_configures(change, top) - own, change)  # its own status tells it nothing
+            heard.tell(change)
         if is_cosmetic(change):
             marks[change.resource] = change
         orders.give(change)
         sources.give(change)
         fresh.give(change)
     return found
+
+
+def _is_seen(begins: datetime, told: Change, act: Change) -> bool:
+    """Whether a window was seen long enough, before a program was told something, or until it acted, to say what is
+    new."""
+    return told.at - begins >= WARMED_UP or act.at - begins > AFTER_ITSELF
 
 
 def _heard(change: Change, anew: Change | None, heard: Heard) -> Change | None:
@@ -119,7 +130,11 @@ class _Habits:
     def broken_by(self, change: Change, before: Change | None) -> Change | None:
         """The change to the program that made it break its habits, where ``before`` is the latest one."""
         known = self.since.get(change.resource) or self.since.get(trait(change)) or before
-        if known is None or change.at - known.at > AFTER_ITSELF or not (self.breaks(change) or _unseen(change, known)):
+        if (
+            known is None
+            or change.at - known.at > _waits(change)
+            or not (self.breaks(change) or _unseen(change, known))
+        ):
             return None
         self.since[trait(change)] = self.since[change.resource] = known
         return known
@@ -135,6 +150,12 @@ class _Habits:
         once = sum(count == 1 for count in self.objects.values())
         is_habitual = self.objects.total() >= ENOUGH and once <= RARELY * self.objects.total()
         return is_habitual and change.resource not in self.objects
+
+
+def _waits(change: Change) -> timedelta:
+    """How long after its own change a program's first new sort of write is put down to that."""
+    is_of_nodes = change.resource.kind == "Node" and MAKES_NODES.search(change.actor.name)
+    return UNNEEDED if is_of_nodes else AFTER_ITSELF
 
 
 def _takes_out(change: Change) -> bool:

@@ -134,3 +134,25 @@ def test_what_waits_still_did_nothing() -> None:
 def test_what_acts_at_once_does_not_wait() -> None:
     image = a_change(SYNC, at=after(-60), old="sync:0.9.0", new="sync:1.0.0")
     assert time(of(rolled_out(image), image))[1].startswith("50 s before the onset")
+
+
+def test_what_a_program_was_configured_with_is_dated_by_what_it_then_does() -> None:
+    scaler = Actor("system:serviceaccount:kube-system:cluster-autoscaler", ActorSource.AUDIT)
+    config = a_resource("ConfigMap", "cluster-autoscaler", "kube-system")
+    edit = a_change(config, at=after(-90), path=("data", "threshold"))
+    taint = a_change(
+        a_resource("Node", "a", None), at=after(-14), path=("spec", "taints"), old=None, new=[], actor=scaler
+    )
+    reads: Json = [{"name": "c", "envFrom": [{"configMapRef": {"name": config.name}}]}]
+    ranking = ranked(
+        edit,
+        taint,
+        incident=an_incident(an_alert(after(10), name="Lacking", namespace="platform", deployment="sync")),
+        symptoms=[a_symptom(SYNC, "ScaleDown", at=after(-10), count=4)],
+        states=[
+            a_workload(a_resource("Deployment", "cluster-autoscaler", "kube-system"), containers=reads),
+            a_workload(SYNC),
+            a_state(a_resource("Pod", "sync-5d8c7b9f6b-x2x4z", "platform"), {"spec": {"nodeName": "a"}}),
+        ],
+    )
+    assert time(of(ranking, edit))[1].startswith("cluster-autoscaler first acted on it 4 s before the onset")

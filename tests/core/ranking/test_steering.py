@@ -47,6 +47,26 @@ def test_a_new_sort_of_write_belongs_to_what_configured_the_writer_anew() -> Non
     assert found == {node.id: config for node in nodes}
 
 
+@pytest.mark.parametrize(("seconds", "waits"), [(800, True), (1_500, False)])
+def test_what_takes_away_nodes_waits_until_they_have_not_been_needed_for_a_while(
+    seconds: float, *, waits: bool
+) -> None:
+    config, then = a_change(CONFIG, at=after(-30), path=("data", "threshold")), taint("a", at=-30 + seconds)
+    assert set_off([early(), config, then], topology(the_scaler())) == ({then.id: config} if waits else {})
+
+
+def test_what_is_no_node_it_writes_at_once_or_for_another_reason() -> None:
+    config = a_change(CONFIG, at=after(-30), path=("data", "threshold"))
+    then = a_change(a_resource("ConfigMap", "status", "kube-system"), at=after(400), path=("data", "x"), actor=SCALER)
+    assert set_off([early(), config, then], topology(the_scaler())) == {}
+
+
+def test_where_it_waited_for_long_that_shows_what_is_new() -> None:
+    """Nothing is known of before it was configured anew."""
+    config, then = a_change(CONFIG, at=after(-30), path=("data", "threshold")), taint("a", at=600)
+    assert set_off([config, then], topology(the_scaler())) == {then.id: config}
+
+
 def test_what_it_always_did_is_its_own() -> None:
     config = a_change(CONFIG, at=after(-30), path=("data", "threshold"))
     before, then = taint("a", at=-50), taint("b", at=-20)
