@@ -1,5 +1,5 @@
 """Changes that wait: what pods start with does nothing to those that run, until the next rollout starts some; what a
-CronJob runs does nothing until its next Job."""
+CronJob runs does nothing until its next Job, and how nodes are made nothing until the next one."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
+from app.core.edges.leads import NODE_KINDS
 from app.core.edges.mechanism import by_schedule, halts, is_for_next_rollout, only_adds
 from app.core.edges.reach import Reach
 from app.core.entities import READ, WORKLOADS, Entity, of_resource, workload
@@ -21,16 +22,13 @@ WAITS = frozenset({"ServiceAccount", "Secret", "ConfigMap", "LimitRange", "Names
 """Kinds by which pods are made, or that they read as they start."""
 _MINUTE = re.compile(r"\d{8}")
 _ENDING = frozenset({"lifecycle", "preStop", "terminationGracePeriodSeconds"})
-STARTED = "The first pods started with it"
-_AS = {"CronJob": "Its first Job since was made"}
-"""How it is said that something acted for the first time."""
 Started = dict[Entity, list[datetime]]
-"""By workload: when pods of it were started, in order."""
+"""By workload: when pods of it were started, in order; by node: when it was made."""
 
 
 def started(rollouts: Iterable[Rollout], changes: Iterable[Change], states: Iterable[ObjectState] = ()) -> Started:
-    """When the rollouts of each workload began, when it was given more pods, and when each CronJob made a Job: Jobs are
-    seldom told as changes, but their states are."""
+    """When the rollouts of each workload began, when it was given more pods, when each CronJob made a Job (Jobs are
+    seldom told as changes, but their states are), and when each node was made."""
     found: Started = defaultdict(list)
     for state in states:
         if state.resource.kind == "Job" and state.owner_kind == "CronJob":
@@ -38,7 +36,8 @@ def started(rollouts: Iterable[Rollout], changes: Iterable[Change], states: Iter
     for rollout in rollouts:
         found[of_resource(rollout.resource)[0]].append(rollout.started_at)
     for change in changes:
-        if change.resource.kind in WORKLOADS and only_adds(change):
+        is_node = change.resource.kind == "Node" and change.verb is Verb.CREATE
+        if is_node or (change.resource.kind in WORKLOADS and only_adds(change)):
             found[of_resource(change.resource)[0]].append(change.at)
         elif made_by := _scheduled_by(change):
             found[workload(change.resource.namespace, made_by)].append(change.at)
@@ -67,7 +66,9 @@ def acts_at(change: Change, reached: Reach, begun: Started) -> datetime | None:
     within = _within(change)
     if within is None:
         return None
+    by_nodes = _says_how_nodes_are_made(change)
     near = (home for home in reached.keys() & begun.keys() if reached[home] <= within)
+    near = (home for home in near if (home[0] == "node") == by_nodes)
     return min((at for home in near for at in begun[home] if at > change.at), default=None)
 
 
@@ -78,6 +79,8 @@ def _within(change: Change) -> float | None:
         return READ
     if _says_how_pods_end(change) or (change.resource.kind == "CronJob" and not halts(change)):
         return 0
+    if _says_how_nodes_are_made(change):
+        return 1
     return 1 if change.resource.kind in WAITS or is_for_next_rollout(change) else None
 
 
@@ -88,13 +91,30 @@ def _says_how_pods_end(change: Change) -> bool:
     )
 
 
+def _says_how_nodes_are_made(change: Change) -> bool:
+    """Whether a write of a pool, or of a class, of nodes says how the next ones are made: not how many, or when they
+    go."""
+    kind = change.resource.kind
+    is_whole = kind.endswith(("Class", "Template"))
+    return NODE_KINDS.match(kind) is not None and any(
+        "template" in diff.path or (is_whole and diff.path[:1] == ("spec",)) for diff in change.diffs
+    )
+
+
 def waiting(candidate: Candidate, begun: Started) -> Candidate:
     """A candidate with when it acted, where it waited for that."""
     at = acts_at(candidate.change, candidate.reach, begun)
     if at is None:
         return _acted_on(candidate)
     inert = candidate.inert and not is_for_next_rollout(candidate.change)
-    return replace(candidate, acts_at=at, acts_as=_AS.get(candidate.change.resource.kind, STARTED), inert=inert)
+    return replace(candidate, acts_at=at, acts_as=_acts_as(candidate.change), inert=inert)
+
+
+def _acts_as(change: Change) -> str:
+    """How it is said that something acted for the first time."""
+    if change.resource.kind == "CronJob":
+        return "Its first Job since was made"
+    return "Its first node since was made" if _says_how_nodes_are_made(change) else "The first pods started with it"
 
 
 def _acted_on(candidate: Candidate) -> Candidate:

@@ -136,6 +136,32 @@ def test_what_acts_at_once_does_not_wait() -> None:
     assert time(of(rolled_out(image), image))[1].startswith("50 s before the onset")
 
 
+def pool(kind: str, domain: str = "karpenter.sh") -> Resource:
+    return Resource("lab", domain, kind, None, "general")
+
+
+@pytest.mark.parametrize(
+    ("of", "path", "waits"),
+    [
+        (pool("NodePool"), ("spec", "template", "spec", "requirements"), True),
+        (pool("EC2NodeClass", "karpenter.k8s.aws"), ("spec", "userData"), True),
+        (pool("NodePool"), ("spec", "disruption", "consolidateAfter"), False),
+        (replace(pool("NodePool"), name="gpu"), ("spec", "template", "spec", "requirements"), False),
+    ],
+    ids=["a pool", "a class", "when nodes go", "another pool"],
+)
+def test_how_nodes_are_made_shows_with_the_next_one(of: Resource, path: Path, *, waits: bool) -> None:
+    labels: Json = {"karpenter.sh/nodepool": "general", "karpenter.k8s.aws/ec2nodeclass": "general"}
+    node = a_resource("Node", "fresh", None)
+    made = a_change(node, at=after(-95), path=(), old=None, new={}, verb=Verb.CREATE)
+    edit, release = a_change(of, at=after(-3_000), path=path), a_change(SYNC, at=after(-400))
+    rollout = Rollout(SYNC, "uid", 2, after(-400), Outcome.RUNNING, change_id=release.id)
+    pod = a_state(a_resource("Pod", "sync-5d8c7b9f6b-x2x4z", "platform"), {"spec": {"nodeName": "fresh"}})
+    top = topology([a_state(node, {"metadata": {"labels": labels}}), a_workload(SYNC), pod])
+    begun = started([rollout], [edit, release, made])
+    assert acts_at(edit, reach(edit, top), begun) == (after(-95) if waits else None)
+
+
 def test_what_a_program_was_configured_with_is_dated_by_what_it_then_does() -> None:
     scaler = Actor("system:serviceaccount:kube-system:cluster-autoscaler", ActorSource.AUDIT)
     config = a_resource("ConfigMap", "cluster-autoscaler", "kube-system")
