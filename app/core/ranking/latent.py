@@ -1,5 +1,8 @@
-"""Changes that wait: what pods start with does nothing to those that run, until the next rollout starts some; what a
-CronJob runs does nothing until its next Job, and how nodes are made nothing until the next one."""
+"""Changes that wait.
+
+What pods start with does nothing to those that run, until the next rollout starts some, or those of a node begin anew
+elsewhere; what a CronJob runs does nothing until its next Job, and how nodes are made nothing until the next one.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,9 @@ from datetime import UTC, datetime
 from msgspec.structs import replace
 
 from app.core.edges.leads import NODE_KINDS
-from app.core.edges.mechanism import by_schedule, halts, is_for_next_rollout, only_adds
+from app.core.edges.mechanism import by_schedule, cordons, halts, is_for_next_rollout, only_adds
 from app.core.edges.reach import Reach
+from app.core.edges.topology import Named, Topology
 from app.core.entities import READ, WORKLOADS, Entity, of_resource, workload
 from app.core.model import Change, ObjectState, Rollout, Verb
 from app.core.objects.actors import short
@@ -26,9 +30,11 @@ Started = dict[Entity, list[datetime]]
 """By workload: when pods of it were started, in order; by node: when it was made."""
 
 
-def started(rollouts: Iterable[Rollout], changes: Iterable[Change], states: Iterable[ObjectState] = ()) -> Started:
-    """When the rollouts of each workload began, when it was given more pods, when each CronJob made a Job (Jobs are
-    seldom told as changes, but their states are), and when each node was made."""
+def started(
+    rollouts: Iterable[Rollout], changes: Iterable[Change], states: Iterable[ObjectState] = (), *, top: Topology
+) -> Started:
+    """When the rollouts of each workload began, when it was given more pods or a node of it was emptied, when each
+    CronJob made a Job (Jobs are seldom told as changes, but their states are), and when each node was made."""
     found: Started = defaultdict(list)
     for state in states:
         if state.resource.kind == "Job" and state.owner_kind == "CronJob":
@@ -41,7 +47,18 @@ def started(rollouts: Iterable[Rollout], changes: Iterable[Change], states: Iter
             found[of_resource(change.resource)[0]].append(change.at)
         elif made_by := _scheduled_by(change):
             found[workload(change.resource.namespace, made_by)].append(change.at)
+        for home in _left_behind(change, top):
+            found[workload(*home)].append(change.at)
     return {home: sorted(times) for home, times in found.items()}
+
+
+def _left_behind(change: Change, top: Topology) -> set[Named]:
+    """The workloads whose pods have to go from a node, to begin anew elsewhere: it is cordoned, as it is drained, or
+    deleted."""
+    if not (cordons(change) or (change.resource.kind == "Node" and change.verb is Verb.DELETE)):
+        return set()
+    node = change.resource.name
+    return top.by_node.get(node, set()) | {home for home, at in top.left.get(node, ()) if at >= change.at}
 
 
 def _made_at(job: ObjectState) -> datetime:

@@ -163,7 +163,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES, apart: frozense
     onset = find_onset(incident, weighed, near=around, is_held=is_held)
     earlier = gathered.unread.earlier
     found = candidates(gathered.changes, gathered.rollouts, fights, topology=top_of, until=now, unread=earlier)
-    begun = started(gathered.rollouts, gathered.changes, gathered.states)
+    begun = started(gathered.rollouts, gathered.changes, gathered.states, top=top_of)
     creating = gathered.calls or made_bare((*gathered.states, *gathered.gone), pod_makers(top_of))
     found = with_pods_made(with_refusals((waiting(c, begun) for c in found), signals), creating)
     case = Case(

@@ -53,4 +53,4 @@ def test_pods_that_are_added_start_with_what_is_new(old: int, new: int, *, waite
     top = topology([a_workload(web, containers=[{"name": "web", "envFrom": [{"secretRef": {"name": "keys"}}]}])])
     secret = a_change(a_resource("Secret", "keys"), at=after(-20), path=("data", "KEY"), old="a", new="b")
     scaled = a_change(web, at=after(-5), path=("spec", "replicas"), old=old, new=new)
-    assert acts_at(secret, reach(secret, top), started([], [scaled])) == (scaled.at if waited else None)
+    assert acts_at(secret, reach(secret, top), started([], [scaled], top=top)) == (scaled.at if waited else None)

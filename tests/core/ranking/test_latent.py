@@ -76,7 +76,7 @@ def the_run(name: str, *, seen: float) -> ObjectState:
 
 def acts(change: Change, *changes: Change, states: Sequence[ObjectState] = ()) -> datetime | None:
     top = topology([a_workload(BACKUP, containers=[{"envFrom": [{"configMapRef": {"name": "backup"}}]}])])
-    return acts_at(change, reach(change, top), started([], [change, *changes], states))
+    return acts_at(change, reach(change, top), started([], [change, *changes], states, top=top))
 
 
 DUE = f"backup-{int(after(-600).timestamp()) // 60}"
@@ -158,8 +158,41 @@ def test_how_nodes_are_made_shows_with_the_next_one(of: Resource, path: Path, *,
     rollout = Rollout(SYNC, "uid", 2, after(-400), Outcome.RUNNING, change_id=release.id)
     pod = a_state(a_resource("Pod", "sync-5d8c7b9f6b-x2x4z", "platform"), {"spec": {"nodeName": "fresh"}})
     top = topology([a_state(node, {"metadata": {"labels": labels}}), a_workload(SYNC), pod])
-    begun = started([rollout], [edit, release, made])
+    begun = started([rollout], [edit, release, made], top=top)
     assert acts_at(edit, reach(edit, top), begun) == (after(-95) if waits else None)
+
+
+CONFIG = a_resource("ConfigMap", "sync-config", "platform")
+DRAINED: Path = ("spec", "unschedulable")
+
+
+def node_change(name: str, *, at: float, path: Path = DRAINED, new: Json = True, verb: Verb = Verb.UPDATE) -> Change:
+    return a_change(a_resource("Node", name, None), at=after(at), path=path, old=None, new=new, verb=verb)
+
+
+@pytest.mark.parametrize(
+    ("what", "at"),
+    [
+        (node_change("db-1", at=-31), -31),
+        (node_change("db-1", at=-31, path=(), new=None, verb=Verb.DELETE), -31),
+        (node_change("db-2", at=-31), -31),
+        (node_change("db-3", at=-31), None),
+        (node_change("db-1", at=-31, new=False), None),
+        (node_change("db-1", at=-5_000), None),
+    ],
+    ids=["drained", "deleted", "its pod went from there", "another node", "open again", "before the edit"],
+)
+def test_what_pods_read_shows_when_those_of_a_node_begin_anew(what: Change, at: float | None) -> None:
+    edit = a_change(CONFIG, at=after(-4_000), path=("data", "size"))
+    reads: Json = [{"name": "c", "envFrom": [{"configMapRef": {"name": CONFIG.name}}]}]
+    there, gone = (
+        a_state(a_resource("Pod", f"sync-5d8c7b9f6b-{suffix}", "platform"), {"spec": {"nodeName": node}})
+        for suffix, node in (("x2x4z", "db-1"), ("q7w4k", "db-2"))
+    )
+    left = replace(gone, deleted_at=after(-20))
+    top = topology([a_workload(SYNC, containers=reads), there], gone=[left])
+    found = acts_at(edit, reach(edit, top), started([], [edit, what], top=top))
+    assert found == (None if at is None else after(at))
 
 
 def test_what_a_program_was_configured_with_is_dated_by_what_it_then_does() -> None:

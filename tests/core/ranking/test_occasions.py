@@ -302,8 +302,9 @@ def test_how_pods_end_shows_as_the_next_ones_take_their_place() -> None:
         )
         for n, change in enumerate((hook, harmless))
     ]
-    found = candidates([hook, harmless], began, (), topology=topology([a_workload(api)]), until=after(60))
-    waited = [waiting(one, started(began, [])) for one in found]
+    top = topology([a_workload(api)])
+    found = candidates([hook, harmless], began, (), topology=top, until=after(60))
+    waited = [waiting(one, started(began, [], top=top)) for one in found]
     assert [one.acts_at for one in waited] == [harmless.at, None]
 
 
