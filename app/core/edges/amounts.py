@@ -49,12 +49,12 @@ def only_room(change: Change) -> bool:
 
 
 _MANY = frozenset({"replicas", "maxReplicas", "maxReplicaCount", "parallelism"})
-_PROCESSOR = ("limits", "cpu")
+_LIMITS = frozenset({("limits", "cpu"), ("limits", "memory")})
 
 
 def left_of(change: Change) -> tuple[float, FieldDiff] | None:
     """The least share, below 1, that an update leaves of how much a program can do at once, and where it says so: of
-    how many pods there are or may be, of a limit of processor, of a pool. Not to none, by which it is stopped."""
+    how many pods there are or may be, of a limit of processor or memory, of a pool. Not to none: that stops it."""
     if change.verb is not Verb.UPDATE:
         return None
     found = [(share, diff) for diff in change.diffs if (share := _left(diff)) is not None and 0 < share < 1]
@@ -64,7 +64,7 @@ def left_of(change: Change) -> tuple[float, FieldDiff] | None:
 def _left(diff: FieldDiff) -> float | None:
     name = str(diff.path[-2:] if diff.path[-1:] == ("value",) else diff.path[-1:])
     says_how_much = _AT_ONCE.search(name) is not None and _BOUNDS.search(name) is None
-    if _MANY.isdisjoint(map(str, diff.path[-1:])) and diff.path[-2:] != _PROCESSOR and not says_how_much:
+    if _MANY.isdisjoint(map(str, diff.path[-1:])) and diff.path[-2:] not in _LIMITS and not says_how_much:
         return None
     old, new = amount_of(str(diff.old)), amount_of(str(diff.new))
     return float(new / old) if old and new is not None else None

@@ -22,6 +22,7 @@ LATE = "Readiness probe failed: context deadline exceeded (Client.Timeout exceed
         (("spec", "replicas"), 10, 3, 0.3),
         (("spec", "maxReplicas"), 30, 6, 0.2),
         (CPU, "2", "300m", 0.15),
+        ((*CPU[:-1], "memory"), "1Gi", "256Mi", 0.25),
         ((*CONTAINER, "env", (("name", "MAX_POOL_SIZE"),), "value"), "40", "4", 0.1),
         (("data", "workers"), "8", "2", 0.25),
         (("spec", "replicas"), 3, 10, None),
@@ -36,12 +37,12 @@ def test_how_much_is_left(path: Path, old: Json, new: Json, share: float | None)
     assert (found[0] if found else None) == pytest.approx(share)
 
 
-def evidence(new: str, *, says: str = LATE) -> Evidence | None:
-    """What is said of a limit that was cut from two processors to this, where the program says this."""
+def evidence(new: str, *, says: str = LATE, of: str = "cpu", reason: str = "Unhealthy") -> Evidence | None:
+    """What is said of a limit that was cut from two of something to this, where the program says this."""
     ranking = ranked(
-        a_change(WEB, at=after(-300), path=CPU, old="2", new=new),
+        a_change(WEB, at=after(-300), path=(*CPU[:-1], of), old="2Gi" if of == "memory" else "2", new=new),
         incident=an_incident(an_alert(after(30), name="LatencyHigh", namespace="shop", deployment="web")),
-        symptoms=[a_symptom(WEB, "Unhealthy", at=after(0), message=says, count=9)],
+        symptoms=[a_symptom(WEB, reason, at=after(0), message=says, count=9)],
         states=[a_workload(WEB)],
     )
     (suspect,) = (one for one in ranking.suspects if one.change.resource == WEB)
@@ -59,3 +60,10 @@ def test_it_weighs_the_more_the_less_is_left() -> None:
 def test_a_little_less_or_another_complaint_is_none() -> None:
     assert evidence("1500m") is None
     assert evidence("200m", says="Readiness probe failed: HTTP probe failed with statuscode: 404") is None
+
+
+def test_less_memory_is_why_a_program_is_killed_for_it_and_not_why_it_is_late() -> None:
+    killed = "Container a was OOMKilled, exit code 137"
+    assert evidence("256Mi", of="memory", says=killed, reason="OOMKilled") is not None
+    assert evidence("256Mi", of="memory") is None
+    assert evidence("200m", says=killed, reason="OOMKilled") is None
