@@ -67,7 +67,7 @@ KNOWN = {
     "certificate-of-an-injector-made-by-hand-ends": "a restart of the webhook that fails is believed",
     "leak-of-nine-days-comes-due-on-a-day-of-releases": "a setting is believed to take memory",
     "feeds-for-partners-built-each-fifteen-seconds": "by how much a client asks more is not looked at",
-    "sale-of-tickets-begins-and-more-come-than-were-thought-of": "that more is asked, as its alert says, is not understood",
+    "sale-of-tickets-begins-and-more-come-than-were-thought-of": "that more is asked is not understood",
     "less-room-for-connections-on-every-node": "what pods complain of does not lead to a change of their nodes",
     "recommendations-keep-all-they-ever-looked-up": "a release of a quarter of an hour ago is not known to leak",
     "three-pods-instead-of-ten-before-the-evening": "what was cut long ago is outweighed by what is new",
