@@ -95,7 +95,7 @@ BY_CONTENT = frozenset({"LimitRange", "Namespace", "ValidatingAdmissionPolicy"})
 
 class Match(Struct, frozen=True, gc=False):
     """``score`` 0 to 1: how well this candidate explains this signal; ``via`` the entity they share. ``possible`` is
-    what of that this sort of change leaves for this sort of complaint."""
+    what of that this sort of change leaves for this sort of complaint, ``lag`` how long after the change it began."""
 
     signal: Signal
     score: float
@@ -128,8 +128,9 @@ def explain(candidate: Candidate, signal: Signal, *, churn_share: float) -> Matc
     best *= possible * in_time
     if best <= 0.05:
         return None
-    lag = max(timedelta(), signal.low - began(candidate, signal.high))
-    return Match(signal, best / (1.0 + lag / TAU), via, lag, possible)
+    acted, written = began(candidate, signal.high), candidate.change.at
+    score = best / (1.0 + max(timedelta(), signal.low - acted) / TAU)
+    return Match(signal, score, via, max(timedelta(), signal.low - written), possible)
 
 
 def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:

@@ -55,6 +55,7 @@ def an_edit(resource: Resource, *, at: float = -100, **of: Any) -> Change:
 def test_what_refuses_is_dated_by_its_first_refusal(edit: Change, message: str) -> None:
     ranking, suspect = refused(edit, message)
     assert when(suspect).startswith("It first refused something 1 s before the onset")
+    assert any("99 s after this change" in one.sentence for one in suspect.evidence), "as it was written"
     assert ranking.suspects[0] is suspect
 
 
