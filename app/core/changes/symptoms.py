@@ -39,6 +39,10 @@ UNSCHEDULED_AFTER = timedelta(seconds=10)
 """A pod that no scheduler has looked at for longer hurts: twice the scalability SLO of Kubernetes for starting a pod
 (https://github.com/kubernetes/community/blob/master/sig-scalability/slos/pod_startup_latency.md)."""
 
+_UNSEEN = "no scheduler has looked at it"
+_CHOSEN = "a node was chosen, and it waits for volumes or devices there"
+"""Of a pod that has a node to go to and no condition yet: its scheduler waits for what is to be there first
+(https://github.com/kubernetes/enhancements/tree/master/keps/sig-scheduling/5278-nominated-node-name-for-expectation)."""
 LONGEST = 500
 """Characters of a message that are kept."""
 _LATE = {"Pending": PENDING_AFTER, "Unready": UNREADY_AFTER}
@@ -72,12 +76,13 @@ class _Spell:
 class _Seen:
     """What hurt at the last sighting of a pod or node. ``ready``: it has been ready.
 
-    ``waits``: what will hurt if it lasts (a reason of _LATE, since when, the message).
+    ``waits``: what will hurt if it lasts (a reason of _LATE, since when, the message); ``chosen``: a node was chosen.
     """
 
     open: dict[str, Symptom] = field(default_factory=dict)
     ready: bool = False
     waits: tuple[str, datetime, str] | None = None
+    chosen: bool = False
 
 
 class Symptoms:
@@ -111,8 +116,9 @@ class Symptoms:
                 put(self._seen, symptom.resource, seen, limit=self._limit)
 
     def await_node(self, resource: Resource, body: Shown) -> None:
-        """Keep an eye on a pod that a watch shows: its binding would be seen (an audit log need not tell of it)."""
-        if body.created and resource not in self._seen:
+        """Keep an eye on a pod that a watch shows, whoever told of it first: its binding would be seen (an audit log
+        need not tell of it)."""
+        if body.created and resource not in self._unscheduled:
             put(self._unscheduled, resource, body.created, limit=self._limit)
 
     def await_status(self, resource: Resource) -> None:
@@ -138,9 +144,8 @@ class Symptoms:
             del self._unscheduled[resource]
             seen = self._seen.get(resource)
             if seen is not None and "Pending" not in seen.open:
-                symptom = self._symptom(
-                    SymptomSource.POD, resource, "Pending", since=created, message="no scheduler has looked at it"
-                )
+                message = _CHOSEN if seen.chosen else _UNSEEN
+                symptom = self._symptom(SymptomSource.POD, resource, "Pending", since=created, message=message)
                 seen.open["Pending"] = symptom
                 found.append(symptom)
         return tuple(found)
@@ -212,6 +217,7 @@ class Symptoms:
         except (msgspec.MsgspecError, ValueError):
             return ()
         seen = self._seen_of(resource)
+        seen.chosen = bool(status.nominatedNodeName)
         ready = condition_of(status.conditions, "Ready")
         lasting = {} if body.deleting else pod_states(status, at, created=body.created)
         if status.conditions or status.phase != "Pending" or body.deleting:

@@ -77,7 +77,10 @@ NETWORK = Cause(
 )
 VOLUMES = Cause(
     "a volume that nobody provides",
-    re.compile(r"unbound immediate PersistentVolumeClaims|storageclass\S* .*not found|no persistent volumes avail"),
+    re.compile(
+        r"unbound immediate PersistentVolumeClaims|storageclass\S* .*not found|no persistent volumes avail"
+        r"|waits for volumes or devices there"
+    ),
     any_of(is_a(*CLAIMS), writes("volumes", "volumeClaimTemplates"), provides_volumes),
 )
 AWAY = Cause(

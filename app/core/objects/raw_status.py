@@ -65,6 +65,7 @@ class RawContainerStatus(msgspec.Struct, gc=False):
 
 class RawPodStatus(msgspec.Struct, gc=False):
     phase: str = ""
+    nominatedNodeName: str = ""  # noqa: N815
     reason: str = ""
     message: str = ""
     conditions: list[RawCondition] | None = None

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.core.changes.symptoms import UNSCHEDULED_AFTER, Symptoms
+from app.core.edges.causes import VOLUMES, cause_of
 from app.core.model import Json, Object, Resource, Symptom, SymptomSource
 from app.core.objects.body import Body, read_body
 from app.core.objects.pod_states import CUT, EVICTED, PENDING_AFTER, PREEMPTED
@@ -250,6 +251,28 @@ def test_a_pod_that_no_scheduler_looks_at_hurts_though_nothing_is_written_to_it(
     scheduled = body({"phase": "Pending", "conditions": [condition("PodScheduled", "True")]})
     (ended,) = seen.pod(POD, scheduled, at=after(60))
     assert ended == replace(found, ended_at=after(60))
+
+
+def test_it_hurts_whoever_told_of_the_pod_first() -> None:
+    seen = symptoms()
+    made = body({"phase": "Pending"}, creationTimestamp=time(NOON))
+    seen.pod(POD, made, at=NOON)  # its creation, in an audit log
+    seen.await_node(POD, made)
+    seen.pod(POD, made, at=after(0.1))
+    (found,) = seen.overdue(NOON + UNSCHEDULED_AFTER * 2)
+    assert (found.reason, found.at, found.message) == ("Pending", NOON, "no scheduler has looked at it")
+
+
+def test_a_pod_whose_node_is_chosen_waits_for_what_is_to_be_there() -> None:
+    seen = symptoms()
+    made = body({"phase": "Pending"}, creationTimestamp=time(NOON))
+    chosen = body({"phase": "Pending", "nominatedNodeName": "node-7"}, creationTimestamp=time(NOON))
+    for one in (made, chosen):
+        seen.await_node(POD, one)
+        seen.pod(POD, one, at=NOON)
+    (found,) = seen.overdue(NOON + UNSCHEDULED_AFTER * 2)
+    assert found.message == "a node was chosen, and it waits for volumes or devices there"
+    assert cause_of([found.message]) is VOLUMES
 
 
 def test_a_pod_that_found_its_node_in_time_does_not() -> None:
