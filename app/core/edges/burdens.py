@@ -50,9 +50,13 @@ def _asks_more(diff: FieldDiff, kind: str) -> bool:
 def _texts(diff: FieldDiff) -> Iterator[str]:
     """What was set: its name, or where a whole text was written, what of its lines differs."""
     yield from (str(step) for step in diff.path)
+    yield from parts(diff)
+
+
+def parts(diff: FieldDiff) -> set[str]:
+    """What differs of a whole text of several settings: lines, parts of JSON, of a query."""
     old, new = (set(_PARTS.split(value)) if isinstance(value, str) else set[str]() for value in (diff.old, diff.new))
-    if len(old) > 1 or len(new) > 1 or any("=" in part for part in old | new):
-        yield from old ^ new
+    return old ^ new if len(old) > 1 or len(new) > 1 or any("=" in part for part in old | new) else set()
 
 
 _CACHES = re.compile(r"redis|memcache|cache\b|cache-|varnish|valkey|dragonfly|hazelcast")

@@ -4,11 +4,12 @@ that is too large."""
 from __future__ import annotations
 
 import re
-from difflib import ndiff
 from functools import lru_cache
 
+from app.core.edges.burdens import parts
 from app.core.findings import Evidence
 from app.core.model import Change, FieldDiff, Verb
+from app.core.objects.values import name_of
 from app.core.phrases import excerpt
 from app.core.ranking.case import Case, Facts, say
 from app.core.signals.signal import Signal, SignalKind
@@ -20,6 +21,8 @@ most of which other rules say as well."""
 LEAST = 0.05
 """Less is not told."""
 _TOLD = frozenset({SignalKind.SYMPTOM, SignalKind.ERROR})
+_END = re.compile(r"[:=\s]")
+"""What comes after the name of a setting, in a text of several."""
 _WORD = re.compile(r"[A-Z]?[a-z]{3,}|[A-Z]{4,}")
 _COMMON = {
     *("template", "spec", "container", "metadata", "data", "annotation", "label", "volume", "image", "name", "value"),
@@ -39,8 +42,8 @@ def worded(case: Case, facts: Facts) -> Evidence | None:
     for match in told:
         weight = WORDED * min(1.0, match.score * case.salience[id(match.signal)])
         said = _said(match.signal)
-        for key, parts in keys:
-            if weight > best and (shared := sorted(parts & said)):
+        for key, its in keys:
+            if weight > best and (shared := sorted(its & said)):
                 best, sentence = weight, f'It changed {excerpt(key)}, and "{shared[0]}" is in what is complained of.'
     return say("worded", best, sentence) if best >= LEAST else None
 
@@ -66,18 +69,5 @@ def settings(change: Change) -> list[tuple[str, frozenset[str]]]:
 
 
 def _keys(diff: FieldDiff) -> list[str]:
-    """What a field is called, each step of its path; and of a text of lines, or of an object, what begins those that
-    differ."""
-    keys = [
-        step if isinstance(step, str) else " ".join(str(value) for name, value in step if name == "name")
-        for step in diff.path
-        if not isinstance(step, int)
-    ]
-    old, new = diff.old, diff.new
-    if any(isinstance(value, str) and "\n" in value for value in (old, new)):
-        lines = ndiff(str(old or "").splitlines(), str(new or "").splitlines())
-        keys += [re.split(r"[:=\s]", line[2:].strip(), maxsplit=1)[0] for line in lines if line[0] in "+-"]
-    if isinstance(old, dict) or isinstance(new, dict):
-        was, now = (value if isinstance(value, dict) else {} for value in (old, new))
-        keys += [key for key in {**was, **now} if was.get(key) != now.get(key)]
-    return keys
+    """What a field is called, each step of its path; and of a text of settings, what begins those that differ."""
+    return [*map(name_of, diff.path), *(_END.split(part.strip(), maxsplit=1)[0] for part in sorted(parts(diff)))]
