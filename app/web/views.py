@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,7 +13,7 @@ from app.core.incidents.bundles import worst_first
 from app.core.model import Change, Gap, Rollout, Symptom
 from app.core.phrases import onset_text
 from app.core.screen.axis import Axis
-from app.core.screen.timeline import Picture, picture
+from app.core.screen.timeline import Moment, Picture, picture
 from app.store.seen import Seen
 from app.store.surroundings import Surroundings
 from app.web import drawing, live
@@ -26,6 +26,10 @@ MOST_ALERTS = 20
 """Of an incident, that are told with what they say, the worst and the first before the rest; REST has all."""
 UNRANKED_BEFORE = timedelta(minutes=15)
 UNRANKED_AFTER = timedelta(minutes=5)
+
+
+NARROWEST = 300
+"""Pixels of the drawing on a phone of 360."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +210,7 @@ def incident_page(
         onset_latest=ranking.onset.high if ranking and ranking.onset.high > ranking.onset.at else None,
         picture=drawn,
         drawn=drawing.rows(drawn),
-        flags=flags(drawn),
+        flags=flags(drawn.moments),
         gaps=gaps,
         unseen=_by_reason(gaps),
         seen=around.seen,
@@ -249,11 +253,18 @@ def change_rows(
     )
 
 
-def flags(drawn: Picture) -> tuple[Flag, ...]:
+def flags(moments: Sequence[Moment]) -> tuple[Flag, ...]:
     """Where the labels of the moments go so that they do not cover each other."""
     found: list[Flag] = []
-    for moment in drawn.moments:
+    for moment in moments:
         left = (moment.key == "suspect" and moment.x > 40) or moment.x > 920
-        row = sum(1 for other in found if abs(other.x - moment.x) < 75 and other.left == left)
-        found.append(Flag(moment.key, moment.x, moment.text, left, min(row, 1)))
+        flag = Flag(moment.key, moment.x, moment.text, left, 0)
+        row = sum(1 for other in found if other.left == left and _cover(flag, other))
+        found.append(replace(flag, row=min(row, 1)))
     return tuple(found)
+
+
+def _cover(one: Flag, other: Flag) -> bool:
+    """Whether the boxes of two labels on the same side of their lines cover each other, be it on a phone."""
+    first, second = sorted((one, other), key=lambda flag: flag.x)
+    return (second.x - first.x) * NARROWEST / 1000 < (second if one.left else first).width

@@ -12,6 +12,7 @@ from app.core.changes.recipe import Known
 from app.core.findings import Ranking
 from app.core.model import Object, ObjectState
 from app.core.screen.axis import Axis
+from app.core.screen.timeline import Moment
 from app.store.seen import Seen
 from app.store.surroundings import Surroundings
 from app.web import views
@@ -111,3 +112,13 @@ def an_incident_page(ranking: Ranking, around: Surroundings) -> IncidentPage:
     return views.incident_page(
         incident, ranking, axis=axis, around=around, rows=(), next_cursor=None, asked={}, follow=follow
     )
+
+
+@pytest.mark.parametrize(
+    ("onset", "alert", "rows"),
+    [(500.0, 640.0, [0, 1]), (500.0, 690.0, [0, 0]), (640.0, 500.0, [0, 1]), (880.0, 930.0, [0, 0])],
+    ids=["near on a phone", "far", "the alert was first", "one to the left, one to the right"],
+)
+def test_labels_of_moments_do_not_cover_each_other_on_a_phone(onset: float, alert: float, rows: list[int]) -> None:
+    found = views.flags((Moment("onset", onset, "onset"), Moment("alert", alert, "alert")))
+    assert [flag.row for flag in found] == rows
