@@ -272,14 +272,14 @@ class Live:
     async def _remember(self, api: ApiServer, following: Following, epoch: int) -> None:
         """On first contact: what the cluster remembers of its past, once every kind is watched or may not be, and what
         there is was recorded: what both take of memory does not add up, and is given back by itself."""
-        name, first_sets = self._wanted.name, None
+        name, now = self._wanted.name, self._pace.clock()
+        first_sets = None
         for _ in range(int(FIRST_SETS / RENEW)):
             await self._pace.sleep(RENEW)
             if following.kinds and following.kinds <= self._reached.keys() | self._unseen.keys():
                 first_sets = first_sets or self._spool.end
             if first_sets is not None and self._follower.recorded >= first_sets:
                 break
-        now = self._pace.clock()  # what was written until all was watched no watch tells; what one told is told once
         try:
             found = await history.rebuild(
                 self._engine,
