@@ -36,7 +36,7 @@ def holds_no_more(change: Change) -> bool:
 _ROOM = frozenset(
     {
         *("resources", "replicas", "strategy", "updateStrategy", "minReadySeconds", "progressDeadlineSeconds"),
-        *("readinessProbe", "livenessProbe", "startupProbe", "priorityClassName", "revisionHistoryLimit", "metadata"),
+        *("readinessProbe", "livenessProbe", "startupProbe", "priorityClassName", "revisionHistoryLimit"),
     }
 )
 
