@@ -2,22 +2,24 @@
 
 Nothing is written to the cluster, and no Secret is read unless its operator adds them. What may not be read is said,
 and the rest is read all the same. It may be done again at any time, also beside watches: what is known is not told
-again.
+again, and how objects are is left to the watches, which may be behind, and then tell by themselves what changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+from types import MappingProxyType
 from typing import TypeVar
 
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.collect.apiserver import ApiServer, RefusedError, UnreachableError
+from app.collect.contexts import WantedCluster
 from app.collect.discovery import Discovered, discover
 from app.collect.entries import UNUSABLE
 from app.collect.files import Line
@@ -33,7 +35,7 @@ from app.core.model import Batch, Change, Resource
 from app.core.objects.body import read_body
 from app.core.objects.kinds import Kinds
 from app.failures import Exit, Expected
-from app.store import rollouts
+from app.store import collectors, rollouts
 from app.store.record import record
 from app.store.redaction import read_redactor
 
@@ -77,21 +79,22 @@ class Report:
 async def rebuild(
     engine: AsyncEngine,
     api: ApiServer,
-    cluster: str,
+    wanted: WantedCluster,
     *,
     since: datetime,
     now: datetime,
     pace: Pace | None = None,
-    add: Collection[str] = (),
-    exclude: Collection[str] = (),
+    watched: Mapping[tuple[str, str], datetime] = MappingProxyType({}),
 ) -> Report:
-    """Record what a cluster remembers of the time from ``since`` to ``now``, and how its objects are.
+    """Record what a cluster remembers of the time from ``since`` to ``now``, and how its objects are if nobody follows
+    it.
 
-    ``add`` and ``exclude`` name the kinds that its operator wants otherwise than usual (core.kinds.named).
+    ``watched`` says from when on watches tell of a kind (Served.name): what was written since is theirs to tell.
     Best done when its kinds are watched already: what is written in between is then seen by the watches. Raises
     HistoryError, NotAllowedError, discovery.DiscoveryError, the store's errors.
     """
-    pace = pace or Pace()
+    pace, cluster = pace or Pace(), wanted.name
+    add, exclude = wanted.add, wanted.exclude
     try:
         served = await _patiently(lambda: discover(api, add=add, exclude=exclude), pace)
     except (RefusedError, UnreachableError) as error:
@@ -102,6 +105,7 @@ async def rebuild(
         redactor = await read_redactor(conn)
         await conn.commit()
         last = await rollouts.read_last(conn, cluster)
+        is_followed = await collectors.is_followed(conn, cluster)
     kinds = Kinds(add=add, exclude=exclude)
     for kind in served.kinds:
         kinds.serves(kind.api_group, kind.kind, kind.plural)
@@ -109,8 +113,9 @@ async def rebuild(
     learning = Learning(
         engine, intake, tally=Tally(), rollouts=last, goes_on=True, kinds=kinds, memory_bytes=MEMORY_BYTES
     )
-    reading = _Reading(learning, Past(redactor, kinds), since, now)
+    reading = _Reading(learning, Past(redactor, kinds), since, now, learns=not is_followed)
     for kind in _in_order(served):
+        reading.until = min(now, watched.get(kind.name, now))
         await _read(api, kind, reading, pace=pace)
     await in_thread(reading.record)
     found = made_in(reading.changes.values(), since, now)
@@ -131,6 +136,8 @@ class _Reading:
     past: Past
     since: datetime
     until: datetime
+    learns: bool
+    """Also how the objects are."""
     changes: dict[int, Change] = field(default_factory=dict)
     unread: list[str] = field(default_factory=list)
     objects: int = 0
@@ -145,7 +152,8 @@ class _Reading:
             raw = head + bytes(item)[1:]  # the items of built-in kinds leave out what the list says
             try:
                 self._remember(served, raw)
-                intake.dump_item(msgspec.Raw(raw), at)
+                if self.learns:
+                    intake.dump_item(msgspec.Raw(raw), at)
                 self.objects += 1
                 self.held_bytes += len(raw)
             except UNUSABLE as error:

@@ -88,6 +88,8 @@ class Live:
         self._reached: dict[Name, str] = {}
         self._unseen: dict[Name, Unseen] = {}
         self._heard: dict[Name, datetime] = {}
+        self._begun: dict[Name, datetime] = {}
+        """When each kind was first asked for: what is written since is told by its watch."""
         self._measuring = Measuring(
             engine, wanted, pace=self._pace, kept=KEPT, questions=QUESTIONS, calls=tuple(COUNTERS)
         )
@@ -272,7 +274,7 @@ class Live:
     async def _remember(self, api: ApiServer, following: Following, epoch: int) -> None:
         """On first contact: what the cluster remembers of its past, once every kind is watched or may not be, and what
         there is was recorded: what both take of memory does not add up, and is given back by itself."""
-        name, now = self._wanted.name, self._pace.clock()
+        name, began = self._wanted.name, self._pace.clock()
         first_sets = None
         for _ in range(int(FIRST_SETS / RENEW)):
             await self._pace.sleep(RENEW)
@@ -284,12 +286,11 @@ class Live:
             found = await history.rebuild(
                 self._engine,
                 api,
-                name,
-                since=now - PAST,
-                now=now,
+                self._wanted,
+                since=began - PAST,
+                now=self._pace.clock(),
                 pace=self._pace,
-                add=self._wanted.add,
-                exclude=self._wanted.exclude,
+                watched={kind: self._begun.get(kind, began) for kind in following.kinds},
             )
             async with self._engine.begin() as conn:
                 await collectors.note_past(conn, name, epoch)
@@ -306,6 +307,8 @@ class Live:
         if served is None:
             self._miss(ALL, "", word.at, word.why if isinstance(word, Blind) else "")
             return
+        if isinstance(word, Begun):
+            self._begun.setdefault(served.name, word.at)
         if not isinstance(word, Blind):
             self._hold(told.Watched(served, word, epoch))
         self._unseen.pop(ALL, None)

@@ -36,7 +36,7 @@ async def told(engine: AsyncEngine, cluster: WantedCluster, *, since: datetime, 
     """Rebuild the past of a cluster. Raises as collect.history.rebuild and WantedCluster.connect do."""
     api = await cluster.connect()
     try:
-        return await rebuild(engine, api, cluster.name, since=since, now=now, add=cluster.add, exclude=cluster.exclude)
+        return await rebuild(engine, api, cluster, since=since, now=now)
     finally:
         await api.close()
 

@@ -90,6 +90,14 @@ async def _change(conn: AsyncConnection, cluster: str, epoch: int, changed: dict
     return (await conn.execute(update(collectors).where(*mine).values(changed))).rowcount == 1
 
 
+async def is_followed(conn: AsyncConnection, cluster: str) -> bool:
+    """Whether a process has the cluster now."""
+    c = collectors.c
+    number = await codes.find_cluster(conn, cluster)
+    follows = (c.standing == Standing.FOLLOWS.value, c.renewed_at >= func.clock_timestamp() - LEASE)
+    return bool(await conn.scalar(select(exists().where(c.cluster_id == number, *follows))))
+
+
 async def is_past_known(conn: AsyncConnection, cluster: str) -> bool:
     """Whether what the cluster remembered when it was first followed is recorded."""
     number = await codes.find_cluster(conn, cluster)

@@ -13,6 +13,7 @@ from uuid import uuid4
 import httpx2
 import pytest
 
+from app.collect.contexts import WantedCluster
 from app.collect.history import Report, rebuild
 from app.core.model import Change, DiffSource, Verb
 from app.store import changes
@@ -87,7 +88,9 @@ def lived(admin: httpx2.Client) -> None:
 async def remembered(plane: ControlPlane, database: Database, name: str, *, user: str = "admin") -> Report:
     now = datetime.now(UTC)
     async with api_of(plane, user) as api:
-        return await rebuild(database.write, api, name, since=now - DAY, now=now + timedelta(seconds=1), pace=BRISK)
+        return await rebuild(
+            database.write, api, WantedCluster(name), since=now - DAY, now=now + timedelta(seconds=1), pace=BRISK
+        )
 
 
 async def stored(database: Database, name: str) -> list[Change]:

@@ -16,6 +16,7 @@ import pytest
 
 from app.collect import history
 from app.collect.apiserver import ApiServer
+from app.collect.contexts import WantedCluster
 from app.collect.history import HistoryError, NotAllowedError, Report, rebuild
 from app.collect.intake import Intake, Tally
 from app.collect.learning import Learning
@@ -23,7 +24,8 @@ from app.collect.threads import in_thread
 from app.collect.watch import Pace
 from app.core.model import SymptomSource
 from app.core.objects.redact import Redactor
-from app.store import symptoms
+from app.store import changes, collectors, symptoms
+from app.store.collectors import Standing
 from app.store.database import Database
 from tests.collect.scripted import Answer, serving
 from tests.collect.test_discovery import ALL, a_group, a_version, groups
@@ -64,9 +66,13 @@ class Slept:
         self.waits.append(wait)
 
 
+def a_cluster(*, add: tuple[str, ...] = (), exclude: tuple[str, ...] = ()) -> WantedCluster:
+    return WantedCluster(f"c-{uuid4().hex[:8]}", add=add, exclude=exclude)
+
+
 async def read(database: Database, api: ApiServer, slept: Slept | None = None) -> Report:
     pace = (slept or Slept()).pace
-    return await rebuild(database.write, api, f"c-{uuid4().hex[:8]}", since=NOW - DAY, now=NOW, pace=pace)
+    return await rebuild(database.write, api, a_cluster(), since=NOW - DAY, now=NOW, pace=pace)
 
 
 def names(report: Report) -> list[str]:
@@ -87,6 +93,30 @@ async def test_pages_are_read_to_the_end_and_secrets_not_at_all(database: Databa
     assert {one["path"] for one in server.asked} == {"/api", "/apis", "/apis/apps/v1/controllerrevisions", MAPS}
 
 
+async def test_how_objects_are_is_left_to_who_follows_the_cluster(database: Database) -> None:
+    """A watch that is behind tells by itself of what the list has already, under the version that it has then."""
+    cluster, pace = a_cluster(), Slept().pace
+    edited = a_map("a", before=2 * DAY)
+    edited["metadata"]["resourceVersion"], edited["data"] = "9", {"a": "2"}
+    pages = [page(a_map("a", before=2 * DAY)), page(edited), page(edited)]
+    paths = {"/api": [CORE] * 3, "/apis": [groups()] * 3, MAPS: pages}
+    stored = []
+    async with serving(NOTHING, paths=paths) as server:
+        for is_followed in (False, True, False):
+            async with database.write.begin() as conn:
+                epoch = await collectors.take(conn, cluster.name, "a process")
+                if not is_followed:
+                    await collectors.leave(conn, cluster.name, epoch or 0, standing=Standing.LEFT)
+            await rebuild(database.write, server.api, cluster, since=NOW - DAY, now=NOW, pace=pace)
+            async with database.read.connect() as conn:
+                found = await changes.read_window(conn, cluster.name, NOW - DAY, NOW + DAY, limit=9)
+            stored.append([one.summary for one in found])
+    unfollowed, followed, left = stored
+    assert (unfollowed, followed) == ([], [])
+    assert len(left) == 1
+    assert "a: 1 → 2" in left[0]
+
+
 async def test_what_its_operator_adds_is_read_and_what_is_excluded_is_not(database: Database) -> None:
     leases = a_group("coordination.k8s.io", a_version("v1", ("leases", "Lease", ALL)))
     answers = {
@@ -94,18 +124,9 @@ async def test_what_its_operator_adds_is_read_and_what_is_excluded_is_not(databa
         "/apis": [groups(leases)],
         "/apis/coordination.k8s.io/v1/leases": [page({"metadata": a_map("leader")["metadata"]})],
     }
-    name, pace = f"c-{uuid4().hex[:8]}", Slept().pace
+    cluster = a_cluster(add=("leases.coordination.k8s.io",), exclude=("configmaps",))
     async with serving(NOTHING, paths=answers) as server:
-        report = await rebuild(
-            database.write,
-            server.api,
-            name,
-            since=NOW - DAY,
-            now=NOW,
-            pace=pace,
-            add=["leases.coordination.k8s.io"],
-            exclude=["configmaps"],
-        )
+        report = await rebuild(database.write, server.api, cluster, since=NOW - DAY, now=NOW, pace=Slept().pace)
     assert [one.resource.kind for one in report.found] == ["Lease"]
     assert MAPS not in {one["path"] for one in server.asked}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
 
@@ -17,13 +17,15 @@ from app.collect.follow import Follower
 from app.collect.spool import Spool
 from app.collect.watch import Pace
 from app.collect.words import Saw
+from app.store import changes
 from app.store.database import Database
 from tests.collect.scripted import SILENCE, Answer, Server, serving
 from tests.collect.test_cluster import PODS
-from tests.collect.test_discovery import a_group, a_version, groups
+from tests.collect.test_discovery import ALL, a_group, a_version, groups
 from tests.collect.test_watch import bookmark, event
 
 PATH = "/api/v1/pods"
+DAY = timedelta(days=1)
 
 
 def kept(spool: Spool) -> list[str]:
@@ -99,6 +101,60 @@ async def test_of_a_credential_that_is_refused_it_is_said_which_it_is(
     assert unseen.why == (
         f"401 Unauthorized: the API server refuses the credential of kubeconfig {cluster.kubeconfig}, {place}: renew it"
     )
+
+
+async def test_what_was_written_until_a_kind_is_watched_is_a_change(database: Database, tmp_path: Path) -> None:
+    """The watch begins with what it came to, tells of no write before that, and of each one after it."""
+    began = datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=1)
+
+    def wrote(manager: str, seconds: int, fields: object) -> dict[str, object]:
+        at = f"{began + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}"
+        return {"manager": manager, "operation": "Update", "apiVersion": "v1", "time": at, "fieldsV1": fields}
+
+    path = "/api/v1/configmaps"
+    meta = {"name": "a", "namespace": "shop", "uid": "u", "resourceVersion": "4"}
+    meta["creationTimestamp"] = f"{began - DAY:%Y-%m-%dT%H:%M:%SZ}"
+    old = [wrote("maker", -86400, {"f:data": {"f:b": {}}}), wrote("editor", 4, {"f:data": {"f:a": {}}})]
+    late = wrote("latecomer", 14, {"f:data": {"f:c": {}}})
+    edited = {"metadata": {**meta, "managedFields": old}, "data": {"a": "2", "b": "1"}}
+    again = {
+        "metadata": {**meta, "resourceVersion": "6", "managedFields": [*old, late]},
+        "data": {"a": "2", "b": "1", "c": "1"},
+    }
+    added = {"type": "ADDED", "object": {"kind": "ConfigMap", "apiVersion": "v1", **edited}}
+    script = {
+        "/version": [Answer([b'{"gitVersion":"v1.36.3"}'])],
+        "/api": [groups(a_group("", a_version("v1", ("configmaps", "ConfigMap", ALL))))] * 2,
+        "/apis": [groups()] * 2,
+        path: [
+            Answer([json.dumps(added).encode() + b"\n" + bookmark(5, all_told=True), SILENCE]),
+            Answer([json.dumps({"metadata": {}, "items": [again]}).encode()]),
+        ],
+    }
+
+    def clock() -> datetime:
+        """It is later when the cluster has said what it serves, and later still once the kind was asked for."""
+        asked = [one["path"] for one in server.asked]
+        return began + timedelta(seconds=9 * ("/apis" in asked) + 9 * (path in asked))
+
+    async def stored(cluster: str) -> list[tuple[str, datetime]]:
+        async with database.read.connect() as conn:
+            found = await changes.read_window(conn, cluster, began - DAY, began + DAY, limit=9)
+        return [(one.actor.name, one.at) for one in found if one.at > began]
+
+    async with serving(Answer([b'{"metadata":{},"items":[]}']), paths=script) as server:
+        with Spool(tmp_path / "spool", most_bytes=1 << 20, key=b"k" * 32) as spool:
+            cluster = wanted(server, tmp_path)
+            follower = Follower(database.write, cluster.name, spool, idle=timedelta(milliseconds=10))
+            pace = Pace(sleep=_sleep, chance=lambda: 0.5, clock=clock)
+            one = live.Live(database.write, cluster, follower, pace=pace)
+            running = asyncio.create_task(one.run())
+            async with asyncio.timeout(20):
+                while not one._past_known:
+                    await follower.round()
+            running.cancel()
+            await asyncio.wait([running])
+    assert await stored(cluster.name) == [("editor", began + timedelta(seconds=4))]
 
 
 async def test_what_a_cluster_remembers_is_asked_for_when_what_there_is_was_recorded(
