@@ -21,11 +21,12 @@ from app.core.ranking.candidates import Candidate
 from app.core.ranking.case import CAP, Case, Facts, Rule, say, seconds
 from app.core.ranking.chains import chain
 from app.core.ranking.consequences import SHORT
-from app.core.ranking.explain import BY_CALLING, CLOCK_SKEW, Match, before, is_about_place, without
+from app.core.ranking.explain import BY_CALLING, CLOCK_SKEW, TAU_LATER, Match, before, is_about_place, without
 from app.core.ranking.latent import began
-from app.core.ranking.lessened import comes_later, lessened
+from app.core.ranking.lessened import left, lessened
 from app.core.ranking.priors import ROOM, by_itself, novelty, plane, risk
 from app.core.ranking.scoped import NAMED, in_scope
+from app.core.ranking.short_of import comes_later
 from app.core.ranking.together import together
 from app.core.ranking.worded import worded
 from app.core.signals.blamed import BLAMES
@@ -53,6 +54,9 @@ UNDONE = -1.5
 TAU_ONSET = timedelta(minutes=5)
 NEAR = 1.6
 """What it weighs to have come at the onset, with nothing between."""
+RESIZED = "EvictedByVPA"
+"""What a vertical autoscaler says of a pod that it evicts for the next one to have what it recommends
+(https://github.com/kubernetes/autoscaler/tree/master/vertical-pod-autoscaler/pkg/updater)."""
 SLOT = timedelta(seconds=SLOT_SECONDS)
 FOR_OTHERS = (("agent",), ("injected",), ("scheduling",), *BY_CALLING)
 """Ways to what a program does for other pods: that its own are well says nothing of that."""
@@ -196,9 +200,10 @@ def time_before(case: Case, facts: Facts) -> Evidence | None:
     if in_time < 1.0:
         return None
     lag = max(timedelta(), case.onset.at - at)
-    weight = NEAR * (1.0 - math.log1p(lag / TAU_ONSET) - 0.25 * math.log1p(facts.between))
+    weight = _near(lag, TAU_ONSET, facts)
+    if weight < 0 and _comes_later(case, facts):
+        weight = min(0.0, _near(lag, TAU_LATER, facts))
     weight = min(weight, facts.keeps * weight)  # what speaks against it still does
-    weight = weight / 2 if weight < 0 and comes_later(facts) else weight
     count = "one other change" if facts.between == 1 else f"{facts.between} other changes"
     rivals = f"; {count} came between" if facts.between else "; nothing came between"
     when = f"{seconds(lag)} before the onset" if lag >= CLOCK_SKEW else "At the onset"
@@ -206,6 +211,19 @@ def time_before(case: Case, facts: Facts) -> Evidence | None:
         when = f"{facts.candidate.acts_as} {when[0].lower()}{when[1:]}"
     but = " But such a change hardly leads to what is complained of." if facts.keeps < 1.0 else ""
     return say("time", weight, f"{when}{rivals}.{but}")
+
+
+def _comes_later(case: Case, facts: Facts) -> bool:
+    """Whether it shows long after as a rule, in pods that have been there since: not in those that another program has
+    put into the place of those, with other room."""
+    change = facts.candidate.change
+    home = workload(change.resource.namespace, change.resource.name)
+    is_anew = any(home in signal.about and signal.facts.get("reason") == RESIZED for signal in case.signals)
+    return not is_anew and any(comes_later(change, match.signal) for match in facts.matches)
+
+
+def _near(lag: timedelta, tau: timedelta, facts: Facts) -> float:
+    return NEAR * (1.0 - math.log1p(lag / tau) - 0.25 * math.log1p(facts.between))
 
 
 def after_onset(case: Case, facts: Facts) -> Evidence | None:
@@ -284,7 +302,7 @@ def own_rollout(case: Case, facts: Facts) -> Evidence | None:
         return None
     main = max(facts.matches, key=lambda m: case.salience.get(id(m.signal), 0.0) * m.score, default=None)
     well = (main.signal.low if main else case.onset.low) - rollout.ended_at
-    if main and (_is_of_room(facts.candidate, main) or _is_for_others(facts.candidate, main)):
+    if left(facts) or (main and (_is_of_room(facts.candidate, main) or _is_for_others(facts.candidate, main))):
         return None
     if well > max(running, SLOT):
         weight = -0.9 * math.log1p(well / max(running, SLOT))
@@ -299,8 +317,6 @@ def _may_harm_while_well(facts: Facts, main: Match | None) -> bool:
     """Whether what is told is harm that pods which are well may do: who asks for too much, or for what cannot be, who
     answers others late or wrong, as these say, or who gives back nothing of what it took."""
     if any(match.via[0] in ("calls", "named") and BLAMES in match.signal.facts for match in facts.matches):
-        return True
-    if comes_later(facts):
         return True
     if main is not None and (main.signal.users or main.via[0] == "calls" or _fills(main.signal)):
         return True

@@ -52,6 +52,7 @@ from app.core.ranking.consequences import is_consequence, lacks_room
 from app.core.ranking.latent import began
 from app.core.ranking.nearness import distance, mentioned
 from app.core.ranking.refusing import DENIED
+from app.core.ranking.short_of import comes_later
 from app.core.ranking.ways import ways, widely
 from app.core.signals.blamed import BLAMES, OVERRUN
 from app.core.signals.growth import agrees
@@ -74,6 +75,8 @@ UNQUOTED = 0.5
 """What a match keeps where the messages quote another change's words."""
 TAU = timedelta(minutes=10)
 """A lag of this length halves how well a change explains a signal."""
+TAU_LATER = timedelta(hours=1)
+"""The same where that comes later as a rule (short_of.comes_later): in the next hour in which more is asked."""
 SAYS_NOTHING = "must specify"
 """What a quota says of pods that do not say what they need; with no quota they need not
 (https://kubernetes.io/docs/concepts/policy/resource-quotas/)."""
@@ -129,7 +132,8 @@ def explain(candidate: Candidate, signal: Signal, *, churn_share: float) -> Matc
     if best <= 0.05:
         return None
     acted, written = began(candidate, signal.high), candidate.change.at
-    score = best / (1.0 + max(timedelta(), signal.low - acted) / TAU)
+    tau = TAU_LATER if comes_later(candidate.change, signal) else TAU
+    score = best / (1.0 + max(timedelta(), signal.low - acted) / tau)
     return Match(signal, score, via, max(timedelta(), signal.low - written), possible)
 
 

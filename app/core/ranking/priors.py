@@ -19,7 +19,7 @@ from app.core.objects.actors import acts_by_itself, service_account
 from app.core.objects.grants import accepts_more, only_allows_more
 from app.core.objects.values import is_for_another, is_major, is_rebuilt
 from app.core.ranking.case import Case, Facts, say
-from app.core.ranking.lessened import comes_later
+from app.core.ranking.lessened import left
 from app.core.ranking.scoped import is_untied
 from app.core.signals.signal import SignalKind
 
@@ -229,7 +229,7 @@ def _by_field(facts: Facts) -> Evidence | None:
         return say("kind of change", SLIGHT, "It only changes numbers, by a factor of two at most.")
     if only_quieter(change):
         return say("kind of change", SLIGHT, "It only has a program log less.")
-    if _is_few_replicas(facts) and not comes_later(facts):
+    if _is_few_replicas(facts) and left(facts) is None:
         weight = MORE if facts.candidate.added else -0.4
         return say("kind of change", weight, "Only the number of replicas changed, by a few.")
     return None

@@ -1,0 +1,71 @@
+"""What shows long after a change as a rule: as more is asked of what it left less, or as what a release takes is used
+up."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.core.findings import Evidence
+from app.core.model import Change, Outcome, Rollout, Symptom
+from tests.core.company import ranked
+from tests.core.factories import a_change, a_resource, a_symptom, a_workload, after, an_alert, an_incident
+
+WEB = a_resource("Deployment", "web", "shop")
+IMAGE = ("spec", "template", "spec", "containers", (("name", "a"),), "image")
+KILLED = "Container a was OOMKilled, exit code 137"
+LATE = "Readiness probe failed: context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+AGO = -900.0
+
+
+def killed() -> Symptom:
+    return a_symptom(WEB, "OOMKilled", at=after(0), message=KILLED, count=9)
+
+
+def late() -> Symptom:
+    return a_symptom(WEB, "Unhealthy", at=after(0), message=LATE, count=9)
+
+
+def released() -> Change:
+    return a_change(WEB, at=after(AGO), path=IMAGE, old="r/web:1", new="r/web:2")
+
+
+def fewer() -> Change:
+    return a_change(WEB, at=after(AGO), path=("spec", "replicas"), old=9, new=3)
+
+
+def evidence(change: Change, *symptoms: Symptom) -> dict[str, Evidence]:
+    """What is said of a change of a quarter of an hour ago whose rollout went through, by rule."""
+    rollout = Rollout(WEB, "uid", 2, after(AGO), Outcome.COMPLETE, after(AGO + 30), change.id)
+    ranking = ranked(
+        change,
+        incident=an_incident(an_alert(after(30), name="Down", namespace="shop", deployment="web")),
+        symptoms=list(symptoms),
+        states=[a_workload(WEB)],
+        rollouts=[rollout],
+    )
+    (suspect,) = (one for one in ranking.suspects if one.change.resource == WEB)
+    return {one.rule: one for one in suspect.evidence}
+
+
+@pytest.mark.parametrize(
+    ("change", "shows", "other"), [(released(), killed(), late()), (fewer(), late(), killed())], ids=["leak", "fewer"]
+)
+def test_a_quarter_of_an_hour_of_well_pods_speaks_less_against_what_comes_later(
+    change: Change, shows: Symptom, other: Symptom
+) -> None:
+    later, at_once = evidence(change, shows), evidence(change, other)
+    assert later["time"].weight > at_once["time"].weight + 1.0
+    spoken = later["rollout"].weight if "rollout" in later else 0.0
+    assert at_once["rollout"].weight < spoken
+
+
+def test_pods_that_an_autoscaler_put_there_with_other_room_used_nothing_up_yet() -> None:
+    evicted = a_symptom(WEB, "EvictedByVPA", at=after(-60), message="Pod was evicted by VPA Updater", count=2)
+    anew, since = evidence(released(), killed(), evicted), evidence(released(), killed())
+    assert anew["time"].weight < since["time"].weight - 1.0
+
+
+def test_it_still_explains_what_is_complained_of() -> None:
+    plain = a_change(WEB, at=after(AGO), path=(*IMAGE[:-1], "args"), old=["--v=1"], new=["--v=2"])
+    assert evidence(released(), killed())["symptoms"].weight > 1.5 * evidence(plain, killed())["symptoms"].weight
+    assert evidence(fewer(), late())["symptoms"].weight > 1.5 * evidence(plain, late())["symptoms"].weight
