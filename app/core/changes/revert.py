@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from app.core.changes import revert_since
+from app.core.changes.promotions import is_asked, taken_back_by
 from app.core.changes.recipe import NOTHING, Caution, Known, Recipe
-from app.core.changes.revert_commands import command, releases_beside
+from app.core.changes.revert_commands import argo, command, releases_beside
 from app.core.changes.revert_owned import owners
 from app.core.changes.revert_owner import holding, tenders
 from app.core.findings import Suspect
@@ -19,6 +20,11 @@ from app.core.objects import kinds
 from app.core.objects.revisions import TEMPLATE
 from app.core.phrases import many
 
+_AGAIN = "This rolls out the template that stands there now, from its first step on."
+_STOPS = (
+    "This stops the rollout at once and the pods of before take over; once it is complete, it does nothing: then undo"
+    " the change of the template."
+)
 _KEPT_IN_REPLICA_SETS = (("apps", "Deployment"), ("argoproj.io", "Rollout"))
 
 
@@ -34,6 +40,8 @@ def revert_recipe(change: Change, known: Known = NOTHING, *, also: Sequence[Reso
         return Recipe("", (Caution(f"Kubernetes does not know it: undo it where it was made, in {teller}{more}."),))
     if nothing_left := revert_since.gone(change, known):
         return Recipe("", (nothing_left,))
+    if is_asked(change):
+        return _asked_back(change)
     found, held = command(change, known, also), holding(change, known)
     text, dry_run, looks, own = found.text, found.dry_run, found.looks, Caution(found.caution)
     if held.command:
@@ -69,6 +77,13 @@ def is_of_revisions(change: Change) -> bool:
     """Whether it is undone by going back a revision that a ReplicaSet keeps: Known.revisions."""
     template = any(found.path[:2] == TEMPLATE for found in change.diffs)
     return template and (change.resource.api_group, change.resource.kind) in _KEPT_IN_REPLICA_SETS
+
+
+def _asked_back(change: Change) -> Recipe:
+    """What was asked of a rollout of Argo's goes by asking for the contrary: no field of the object is put back."""
+    what = taken_back_by(change)
+    said = _AGAIN if what != "abort" else _STOPS
+    return Recipe(argo(what, change.resource), (Caution(said),))
 
 
 def _together(change: Change, also: Sequence[Resource], beside: int) -> Iterator[Caution]:

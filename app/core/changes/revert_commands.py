@@ -238,14 +238,15 @@ def _of_argo(change: Change, known: Known, *, whole: bool) -> Command:
     """The template of a Rollout of Argo's: a patch takes nothing but kubectl. Where none is whole, Argo's own command
     has the template before from a ReplicaSet; ``whole``: nothing but the template was changed."""
     resource = change.resource
-    looks = (Step(_STOP, _argo("abort", resource)),)
+    looks = (Step(_STOP, argo("abort", resource)),)
     found = with_(_patched(change, known, ""), looks=looks)
     if found.dry_run or not whole or known.state is None or why_not(change, known):
         return found
-    return Command(_argo("undo", resource), looks=looks)
+    return Command(argo("undo", resource), looks=looks)
 
 
-def _argo(what: str, resource: Resource) -> str:
+def argo(what: str, resource: Resource) -> str:
+    """A command of Argo's plugin."""
     return _in(f"kubectl argo rollouts {what} {shlex.quote(resource.name)}", resource)
 
 

@@ -14,6 +14,7 @@ import orjson
 
 from app.core.access import Identity
 from app.core.changes import revert_since
+from app.core.changes.promotions import is_asked
 from app.core.changes.recipe import Known
 from app.core.changes.revert_commands import HOLDS_OTHERS, is_helm_release, is_sealed, last_state, plural, version
 from app.core.changes.revert_owner import holding
@@ -89,6 +90,8 @@ def write_of(change: Change, known: Known) -> Write:
         raise NoWriteError(nothing_left.text[:1].lower() + nothing_left.text[1:].rstrip("."))
     if is_helm_release(resource):
         raise NoWriteError("Helm undoes it, of whose releases the API server knows nothing")
+    if is_asked(change):
+        raise NoWriteError("Argo Rollouts is asked for the contrary, by its own command")
     if holding(change, known).command:
         raise NoWriteError("Argo CD goes back as a whole: its own command does that")
     api_version = _served(resource, known)

@@ -19,6 +19,7 @@ from app.core.changes.derived import Derivation
 from app.core.changes.late import Late, unchanged
 from app.core.changes.lateness import TICK
 from app.core.changes.life import Life
+from app.core.changes.promotions import with_asked
 from app.core.changes.quiet import Quiet
 from app.core.changes.recent import SAME_WRITE, Recent
 from app.core.changes.requested import Requested
@@ -113,7 +114,7 @@ class Tracker:
         """What this sighting teaches. Never raises on what a body holds: an unreadable body counts as not recorded."""
         learned = self._moved(sighting, now) if (now := sighting.as_before) else self._learn(sighting)
         self._sight.saw(sighting)
-        return self._life.overdue(learned, sighting.at)
+        return self._life.overdue(with_asked(sighting, learned), sighting.at)
 
     def pass_time(self, at: datetime) -> Learned:
         """What only the passing of time shows, where nothing has been seen up to then."""

@@ -80,8 +80,13 @@ def _before(write: Write | Change, state: Json, *, known: bool) -> tuple[Json, b
     if write.verb is Verb.CREATE:
         return None, True
     if write.diff_source is not DiffSource.STATES:
-        return None, False
+        return (state, True) if _is_of_status(write) else (None, False)
     try:
         return undo(write.diffs, state), True
     except (KeyError, IndexError, TypeError):
         return None, False
+
+
+def _is_of_status(write: Write | Change) -> bool:
+    """Whether a request was for nothing but a status, which is no part of a state."""
+    return bool(write.diffs) and all(found.path[:1] == ("status",) for found in write.diffs)
