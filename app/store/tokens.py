@@ -217,7 +217,7 @@ async def _check(
     used: Callable[[int], datetime | None] = _not_noted,
 ) -> Row[Any] | None:
     t = tables.tokens.c
-    which = t.digest == digest(token), t.purpose == purpose.value, _is_in_force(now)
+    which = t.digest == digest(token), t.purpose == purpose.value, is_in_force(now)
     found = (await conn.execute(select(tables.tokens).where(*which))).first()
     if found is None or purpose is not Purpose.SESSION:
         return found
@@ -230,10 +230,11 @@ def is_good(now: datetime) -> ColumnElement[bool]:
     t = tables.tokens.c
     used = func.coalesce(t.last_used_at, t.created_at)
     is_idle = and_(t.purpose == Purpose.SESSION.value, used <= now - IDLE)
-    return and_(_is_in_force(now), not_(is_idle))
+    return and_(is_in_force(now), not_(is_idle))
 
 
-def _is_in_force(now: datetime) -> ColumnElement[bool]:
+def is_in_force(now: datetime) -> ColumnElement[bool]:
+    """That a row is a token which was not revoked and has not expired: of a session, whether anybody uses it or not."""
     t = tables.tokens.c
     return and_(t.revoked_at.is_(None), t.expires_at > now)
 

@@ -155,6 +155,23 @@ async def test_who_is_signed_in_is_listed_and_signed_out_by_id_by_name_or_all(co
     ]
 
 
+async def test_a_session_whose_last_use_is_not_noted_yet_is_ended_like_any(conn: AsyncConnection) -> None:
+    """Who revokes asks the database alone; the process that serves knows that it was used a moment ago."""
+    session = await tokens.create(conn, Role.VIEWER, purpose=Purpose.SESSION, now=NOW, note="alice")
+    now = NOW + tokens.IDLE + timedelta(seconds=30)
+
+    async def is_let_in() -> bool:
+        used = now - timedelta(seconds=40)
+        return bool(await tokens.bearer(conn, session, purpose=Purpose.SESSION, now=now, used=lambda _: used))
+
+    assert await is_let_in()
+    assert await sessions.end(conn, now=now) == 1
+    assert not await is_let_in()
+    expired = NOW + tokens.LIFETIME[Purpose.SESSION]
+    await tokens.create(conn, Role.VIEWER, purpose=Purpose.SESSION, now=NOW, note="alice")
+    assert await sessions.end(conn, who="alice", now=expired) == 0
+
+
 async def test_of_many_who_use_a_login_token_one_gets_in(database: Database) -> None:
     async with database.write.begin() as conn:
         token = await tokens.create(conn, Role.ADMIN, purpose=Purpose.LOGIN, now=NOW)
