@@ -126,6 +126,9 @@ class Rollouts:
                 was_late = created and body.created is not None and at - body.created > _AT_ONCE
                 started_at = body.created if was_late else None
                 known.last = begin(known, change_id=change_id, before=(), started_at=started_at)
+        elif _rests(known, spec):
+            known.spec, known.held_back = spec, spec.held_back
+            return tuple(found)
         elif known.template != template:
             found += _end_last(known, template, at=at)
             before = known.images
@@ -375,6 +378,12 @@ def _goes_on(rollout: Rollout, now: Progress) -> Rollout:
     """What held a rollout up is over. The step makes this a later telling of it, though no count has changed."""
     progress = thinned((*rollout.progress, now))
     return replace(rollout, outcome=Outcome.RUNNING, ended_at=None, reason="", progress=progress)
+
+
+def _rests(known: _Workload, spec: RawSpec) -> bool:
+    """Whether there is nothing that may roll out: no pods are asked for, as of a Deployment whose template a Rollout of
+    Argo's has. The template that it has by then rolls out when they are asked for again."""
+    return spec.replicas == 0 and (known.last is None or _is_settled(known.last))
 
 
 def _is_let_go(known: _Workload, spec: RawSpec) -> bool:

@@ -107,6 +107,29 @@ def test_what_is_scaled_to_nothing_amid_a_rollout_is_complete_once_its_pods_are_
     assert story.outcomes == [Outcome.COMPLETE]
 
 
+def test_what_has_no_pods_rolls_out_once_it_is_given_some() -> None:
+    story = Story()
+    story.see(deployment("web:1", 1, status=done(1), desired=0), created=True)
+    story.see(deployment("web:1", 1, status=done(1, replicas=0), desired=0))
+    progressing: Object = {"type": "Progressing", "status": "True", "reason": "NewReplicaSetCreated"}
+    assert story.see(deployment("web:2", 2, status=done(1, replicas=0), desired=0), change_id="c" * 28) == ()
+    new: Object = {**done(2, replicas=0), "conditions": [progressing]}
+    assert story.see(deployment("web:2", 2, status=new, desired=0)) == ()
+    assert story.see(deployment("web:3", 3, status=done(2, replicas=0), desired=0)) == ()
+    (rollout,) = story.see(deployment("web:3", 4, status=done(3, replicas=0)))
+    assert (rollout.outcome, rollout.images_before, rollout.images) == (Outcome.RUNNING, ("web:1",), ("web:3",))
+    (rollout,) = story.see(deployment("web:3", 4, status=done(4)))
+    assert rollout.outcome is Outcome.COMPLETE
+
+
+def test_what_is_given_another_template_and_no_pods_amid_a_rollout_ends_it() -> None:
+    story = begun()
+    story.see(deployment("web:3", 3, status=done(1), desired=0), change_id="d" * 28)
+    assert story.outcomes == [Outcome.SUPERSEDED, Outcome.RUNNING]
+    story.see(deployment("web:3", 3, status=done(3, replicas=0), desired=0))
+    assert story.outcomes == [Outcome.SUPERSEDED, Outcome.COMPLETE]
+
+
 def test_scaling_is_no_rollout() -> None:
     story = Story()
     story.see(deployment("web:1", 1, status=done(1)))

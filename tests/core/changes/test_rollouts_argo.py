@@ -293,6 +293,9 @@ def test_the_change_of_a_deployment_begins_the_rollout_of_the_one_that_has_its_t
     (change,) = [one for one in run.changes.values() if one.resource == deployment]
     third = max((one for one in run.told if one.resource.kind == "Rollout"), key=lambda one: one.started_at)
     assert third.change_id == change.id
+    assert {one.resource.kind for one in run.told} == {"Rollout"}, (
+        "the Deployment, which has no pods, rolls nothing out"
+    )
 
 
 def test_a_rollout_of_another_project_is_none() -> None:
