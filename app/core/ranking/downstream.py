@@ -16,6 +16,7 @@ from app.core.edges.program_causes import TRUST
 from app.core.edges.references import is_custom
 from app.core.edges.topology import Topology
 from app.core.entities import WORKLOADS, Entity
+from app.core.model import Resource
 from app.core.objects.dependencies import Named, closure, hosts
 from app.core.phrases import names
 from app.core.ranking.consequences import SHORT, lacks_room
@@ -25,6 +26,7 @@ from app.core.signals.errors import SEVERAL
 from app.core.signals.signal import Signal, SignalKind
 
 DEPTH = 3
+HPA = "HorizontalPodAutoscaler"
 TOGETHER = timedelta(seconds=5)
 """So much later what is called may complain: a call fails at once, a probe by its next turn (every 10 s by default)."""
 GRACE = timedelta(seconds=50)
@@ -76,6 +78,8 @@ def roots(signals: Sequence[Signal], top: Topology) -> Iterator[tuple[int, list[
         if one.signal.facts.get("reason") in SERVING:  # who is not let in, or not placed, answers nothing
             found += [m for m, other in behind.items() if _is_kept_out(other, one) or _says_why(other, one)]
             found += [m for m, failed in enumerate(signals) if _scales(failed, one) and _is_before(failed, one.signal)]
+            own = _autoscalers(one, top)
+            found += [m for m, blind in enumerate(signals) if _is_blind(blind, own) and _is_before(blind, one.signal)]
         called, scalers = _called(one, top), _scalers(one, top)
         for m, other in behind.items() if called or scalers else ():
             if (other.workloads & called or other.whole in scalers) and _is_before(other.signal, one.signal):
@@ -128,14 +132,28 @@ def _scales(failed: Signal, one: _Told) -> bool:
 
 def _scalers(one: _Told, top: Topology) -> set[str]:
     """The custom resources that scale the one workload that fails its clients (KEDA's ScaledObject), written whole."""
-    is_served = one.signal.facts.get("reason") in SERVING and len(one.workloads) == 1
-    found = (
-        top.referers.get((kind, namespace, name), ())
-        for namespace, name in (one.workloads if is_served else ())
-        for kind in ("", *WORKLOADS)
-    )
-    customs = (one for some in found for one in some if is_custom(one) and "Scale" in one.kind)
-    return {f"{one.kind}/{one.namespace or ''}/{one.name}" for one in customs}
+    is_served = one.signal.facts.get("reason") in SERVING
+    customs = (other for other in _referers(one, top) if is_custom(other) and "Scale" in other.kind)
+    return {f"{other.kind}/{other.namespace or ''}/{other.name}" for other in customs} if is_served else set()
+
+
+def _autoscalers(one: _Told, top: Topology) -> set[Entity]:
+    """The autoscalers of the one workload that complains."""
+    return {("object", HPA, other.namespace or "", other.name) for other in _referers(one, top) if other.kind == HPA}
+
+
+def _referers(one: _Told, top: Topology) -> Iterator[Resource]:
+    """What refers to the one workload that complains."""
+    for namespace, name in one.workloads if len(one.workloads) == 1 else ():
+        for kind in ("", *WORKLOADS):
+            yield from top.referers.get((kind, namespace, name), ())
+
+
+def _is_blind(signal: Signal, own: set[Entity]) -> bool:
+    """Whether an autoscaler gets no figures, as the API that has them does not answer: not for what is wrong with the
+    pods that it scales. They are as few as they were then."""
+    asked = signal.kind is SignalKind.SYMPTOM and any(entity[0] == "api" for entity in signal.about)
+    return asked and not own.isdisjoint(signal.about)
 
 
 def _called(one: _Told, top: Topology) -> set[Named]:
@@ -150,7 +168,7 @@ def _told(signal: Signal, top: Topology) -> _Told | None:
     """An autoscaler that cannot measure a workload complains, not the workload; that pods are taken from a node is no
     complaint of that node's."""
     entities = {*signal.about, *signal.spread}
-    of_others = any(entity[1:2] == ("HorizontalPodAutoscaler",) for entity in entities)
+    of_others = any(entity[1:2] == (HPA,) for entity in entities)
     if signal.kind is not SignalKind.SYMPTOM or of_others:
         return None
     objects = [entity for entity in entities if entity[0] == "object"]

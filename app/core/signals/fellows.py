@@ -44,8 +44,9 @@ def with_fellows(signals: Sequence[Signal], top: Topology) -> list[Signal]:
         for server in named_outside(signal.text, inside):
             told[server].add(of[id(signal)])
         if of[id(signal)][0] == "object" or signal.facts.get("reason") == _OWN_WORDS:
+            about = " ".join(sorted("/".join(entity) for entity in signal.about if entity[0] == "api"))
             for run in _runs(signal):
-                told[run].add(of[id(signal)])
+                told[f"{run} {about}"].add(of[id(signal)])
     complaining = set(of.values())
     failing = ((homes & complaining, MOST * len(homes)) for homes in told.values())
     shared = [together for together, enough in failing if len(together) >= max(2, enough)]

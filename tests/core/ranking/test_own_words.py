@@ -177,3 +177,30 @@ def test_who_fails_its_clients_suffers_from_what_scales_it_and_from_whom_that_do
     near = Near(upstream={}, words=frozenset(), newborn={}, said="", at=after(0))
     weighed = weigh([fails, *complaints], Scope(workloads=("media/feeds",)), near=near, top=top)
     assert max(weighed, key=lambda one: one[1])[0].facts["reason"] == origin
+
+
+@pytest.mark.parametrize(
+    ("target", "told", "origin"),
+    [
+        ("feeds", "unable to fetch metrics from external metrics API: the server could not find it", "NotMeasured"),
+        ("feeds", "did not receive metrics for targeted pods (pods might be unready)", FAILS),
+        ("other", "unable to fetch metrics from external metrics API: the server could not find it", FAILS),
+    ],
+)
+def test_who_fails_its_clients_suffers_from_its_autoscaler_that_gets_no_figures(
+    target: str, told: str, origin: str
+) -> None:
+    scaler = Resource("lab", "autoscaling", "HorizontalPodAutoscaler", "media", "feeds")
+    top = topology(
+        [
+            a_workload(FEEDS),
+            a_state(scaler, {"spec": {"scaleTargetRef": {"kind": "Deployment", "name": target}}}),
+        ]
+    )
+    blind = a_symptom(scaler, "NotMeasured", at=after(-9), message=told, count=9)
+    complaints = symptom_signals([blind], start=after(-300), end=after(60))
+    feeds = ("workload", "media", "feeds")
+    fails = Signal(SignalKind.SYMPTOM, after(0), after(2), 0.9, {feeds: 1.0}, "503", facts={"reason": FAILS})
+    near = Near(upstream={}, words=frozenset(), newborn={}, said="", at=after(0))
+    weighed = weigh([fails, *complaints], Scope(workloads=("media/feeds",)), near=near, top=top)
+    assert max(weighed, key=lambda one: one[1])[0].facts["reason"] == origin

@@ -142,3 +142,18 @@ def test_five_words_alike_are_enough_but_not_of_the_kubelet() -> None:
     assert said("Vault is sealed", "Vault is sealed") == [set(), set()]
     no_room = ("0/9 nodes are available: 9 Insufficient cpu",) * 2
     assert said(*no_room, reason="FailedScheduling") == [set(), set()]
+
+
+@pytest.mark.parametrize(("other", "together"), [("external", True), ("resource", False)])
+def test_whoever_gets_nothing_of_another_api_is_no_fellow_by_the_words_of_autoscalers(
+    other: str, *, together: bool
+) -> None:
+    says = "invalid metrics, first error is: failed to get it: unable to fetch metrics from {} metrics API"
+    scalers = [a_resource("HorizontalPodAutoscaler", name, "parcels") for name in ("dispatch", "labels")]
+    complaints = [
+        a_symptom(one, "FailedComputeMetricsReplicas", at=after(0), message=says.format(api), count=9)
+        for one, api in zip(scalers, ("external", other), strict=True)
+    ]
+    signals = symptom_signals(complaints, start=after(-60), end=after(60))
+    found = with_fellows(signals, topology([]))
+    assert all(bool(one.fellows) is together for one in found)
