@@ -13,7 +13,7 @@ from app.core.edges.mechanism import is_cosmetic, only_image
 from app.core.edges.topology import Topology
 from app.core.entities import WORKLOADS, Add
 from app.core.model import Change, FieldDiff, Verb
-from app.core.objects.dependencies import Named
+from app.core.objects.dependencies import Named, hosts
 
 _HOW_MUCH = re.compile(
     r"retr(?:y|ies)|attempt|backoff|interval|period|poll|refresh|sync|cron|schedul|every|cache|ttl|max.?age|expir"
@@ -79,11 +79,23 @@ def burdened(change: Change, keys: set[Named], top: Topology, add: Add, hops: fl
             if not top.upstream.get(key) and (server := _named_after(key, top)):
                 add(("burdens", *server), hops + 2)
     if change.verb is not Verb.DELETE and acts:  # where more is asked, it may be by whoever is new
+        _call_anew(change, keys, top, add, hops)
         for server in {server for key in keys for server in top.upstream.get(key, ())}:
             add(("asks", *server), hops + 1)
             _write_anew(change, server, keys, top, add, hops)
     if change.verb is Verb.UPDATE and acts and any(PROXIES.search(name) for _, name in keys):
         _behind_doors(top, add, hops)
+
+
+def _call_anew(change: Change, keys: set[Named], top: Topology, add: Add, hops: float) -> None:
+    """Add what an update says to call, and what stood there did not: all that these clients ask is more."""
+    namespace = change.resource.namespace or ""
+    for diff in change.diffs if keys and change.verb is Verb.UPDATE else ():
+        name = str(diff.path[-1]) if diff.path else ""
+        before, now = (set(hosts(name, str(text), namespace, known=top.services)) for text in (diff.old, diff.new))
+        for server, services in top.fronts.items() if now - before else ():
+            if services & (now - before) and server not in keys:
+                add(("burdens", *server), hops + 1)
 
 
 def _behind_doors(top: Topology, add: Add, hops: float) -> None:

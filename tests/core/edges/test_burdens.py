@@ -73,6 +73,21 @@ def test_what_a_client_calls_is_burdened_and_what_that_calls_and_others_share_it
     assert not any(entity[0] == "burdens" for entity in reach(made, topology(states)))
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "burdened"),
+    [
+        ("http://api.staging.svc", "http://api.core.svc", {"api"}),
+        ("http://api.core.svc", "http://api.core.svc:8080/v2", set()),
+        ("http://api.core.svc", "http://api.staging.svc", set()),
+    ],
+)
+def test_what_is_called_by_a_new_address_is_asked_for_more(old: str, new: str, burdened: set[str]) -> None:
+    states = [*told("runner", "load-tests", new), *told("api", "core", "-")]
+    home = a_resource("Deployment", "runner", "load-tests")
+    change = a_change(home, path=(*ENV, (("name", "TARGET"),), "value"), old=old, new=new)
+    assert burdened_by(change, states) == burdened
+
+
 def test_a_cache_that_changes_burdens_what_else_its_clients_call() -> None:
     states = [
         *told("listing-web", "listings", "redis://redis-listings:6379 postgres://listings-pg:5432"),

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from app.core.edges.indexing import topology
 from app.core.edges.reach import reach
 from app.core.edges.served import ASKED
+from app.core.findings import Ranking
 from app.core.model import Change, MetricSeries, Verb
 from tests.core.company import first, ranked
 from tests.core.edges.test_burdens import told
@@ -50,18 +51,33 @@ def test_whoever_is_new_may_ask_more(change: Change, asks: bool) -> None:
     assert (("asks", "shop", "orders") in reach(change, topology(STATES))) is asks
 
 
-@pytest.mark.parametrize(("times", "leads"), [(4, "collector"), (1, "orders")])
-def test_a_clients_rollout_leads_where_more_is_asked(times: float, leads: str) -> None:
+def ranked_by(times: float) -> Ranking:
+    """A client is rolled out, and shortly before what it calls, to which so many times as many requests come then."""
     begins = -240 + 40 * STEP
     late = after(-240).timestamp() - START
     series = [replace(one, times=tuple(time + late for time in one.times)) for one in load(times)]
-    ranking = ranked(
+    return ranked(
         a_change(COLLECTOR, at=after(begins - 2), old="c:1", new="c:2"),
         a_change(ORDERS, at=after(begins - 20)),
         incident=an_incident(an_alert(after(begins + 20), name="HighErrorRate", namespace="shop", service="orders")),
         series=series,
         states=STATES,
     )
+
+
+@pytest.mark.parametrize(("times", "leads"), [(4, "collector"), (1, "orders")])
+def test_a_clients_rollout_leads_where_more_is_asked(times: float, leads: str) -> None:
+    ranking = ranked_by(times)
     assert first(ranking) == ("Deployment", leads)
     if leads == "collector":
         assert any(one.sentence.startswith("What it changes calls orders: ") for one in ranking.suspects[0].evidence)
+
+
+def test_that_far_more_came_speaks_against_what_brings_nobody_to_ask_more() -> None:
+    def told(times: float, name: str) -> list[tuple[float, str]]:
+        (suspect,) = (one for one in ranked_by(times).suspects if one.change.resource.name == name)
+        return [(one.weight, one.sentence) for one in suspect.evidence if one.rule == "overrun"]
+
+    said = "4.0 times as many requests came then, and nothing known leads from it to who sends them."
+    assert told(4, "orders") == [(-1.0, said)]
+    assert told(1, "orders") == told(4, "collector") == []
