@@ -257,7 +257,7 @@ class Receiver:
         for digest in beyond:
             del usable[digest]
         known.active += len(fresh) - len(beyond)
-        ids = await series_keys.ids(conn, cluster_id, list(usable.values()))
+        ids = await series_keys.ids(conn, cluster_id, list(usable.values()), at=now)
         return dict(zip(usable, ids, strict=True)), refused
 
     async def _note(

@@ -18,8 +18,8 @@ from app.store import codec, codes
 Labels = tuple[tuple[str, str], ...]
 
 _NEW = """
-INSERT INTO series_keys (cluster_id, digest, name, labels, kind)
-SELECT :cluster, digest, name, CAST(labels AS jsonb), kind
+INSERT INTO series_keys (cluster_id, digest, name, labels, kind, seen_at)
+SELECT :cluster, digest, name, CAST(labels AS jsonb), kind, COALESCE(CAST(:at AS timestamptz), now())
 FROM unnest(CAST(:digest AS bytea[]), CAST(:name AS text[]), CAST(:labels AS text[]), CAST(:kind AS text[]))
      AS new (digest, name, labels, kind)
 ON CONFLICT DO NOTHING
@@ -58,8 +58,11 @@ def key_of(series: MetricSeries) -> Key:
     return Key(series.name, series.labels, series.kind)
 
 
-async def ids(conn: AsyncConnection, cluster_id: int, wanted: Collection[Key]) -> list[int]:
-    """The id of each key, made where it is new; ``kind`` stays as it was first told."""
+async def ids(
+    conn: AsyncConnection, cluster_id: int, wanted: Collection[Key], *, at: datetime | None = None
+) -> list[int]:
+    """The id of each key, made where it is new; ``kind`` stays as it was first told. ``at``: when what is new was first
+    told of, else now, by the database's clock."""
     cache = codes.codes_of(conn)
     digests = [_digest(cluster_id, key) for key in wanted]
     found = {digest: cache.get(("series", digest)) for digest in digests}
@@ -78,7 +81,7 @@ async def ids(conn: AsyncConnection, cluster_id: int, wanted: Collection[Key]) -
         fresh = [place for place, (digest, _) in enumerate(new) if digest not in stored]
         if fresh:  # an id is used up by each row that is refused, too
             part = {name: [column[place] for place in fresh] for name, column in columns.items()}
-            await conn.execute(text(_NEW), {"cluster": cluster_id, **part})
+            await conn.execute(text(_NEW), {"cluster": cluster_id, "at": at, **part})
         for number, digest in (await conn.execute(_KNOWN, known)).all():
             found[bytes(digest)] = number
             cache.learn(("series", bytes(digest)), number)

@@ -17,7 +17,7 @@ from app.collect import remote_write
 from app.collect.remote_write import Receiver, RefusedError, TooLargeError, UnreadableError
 from app.core.model import MetricSeries
 from app.core.stale import STALE
-from app.store import reach, series
+from app.store import codes, reach, series, series_keys
 from app.store.database import Database
 from tests.samples import plain
 from tests.store.factories import NOON
@@ -164,6 +164,16 @@ async def test_series_that_came_and_went_are_not_remembered_for_ever(database: D
     async with database.read.connect() as conn:
         found = plain(await series.read(conn, shop, NOON, now))
     assert sum(len(one.values) for one in found) == 2 * 12
+
+
+async def test_a_series_was_first_told_of_when_it_came(receiver: Receiver, database: Database, shop: str) -> None:
+    await receiver.take(shop, packed((REQUESTS, [(AT, 1.0)])))
+    async with database.read.connect() as conn:
+        number = await codes.cluster(conn, shop)
+        since = [
+            await series_keys.count(conn, number, since=NOW + late) for late in (timedelta(0), timedelta(seconds=1))
+        ]
+    assert since == [1, 0]
 
 
 async def test_times_that_cannot_be_stored_are_left_out(receiver: Receiver, database: Database, shop: str) -> None:
