@@ -154,8 +154,8 @@ class _Reading:
                 self._remember(served, raw)
                 if self.learns:
                     intake.dump_item(msgspec.Raw(raw), at)
+                    self.held_bytes += len(raw)
                 self.objects += 1
-                self.held_bytes += len(raw)
             except UNUSABLE as error:
                 reason, column = explain(error, raw, expected="object")
                 intake.reject(SOURCE, Line(0, raw, 0), f"{served.path}: {reason}", column=column)
