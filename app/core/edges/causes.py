@@ -50,6 +50,7 @@ from app.core.edges.program_causes import (
     SETTING,
     TRACKED,
     TRUST,
+    TURNED_AWAY,
     UNACKNOWLEDGED,
     UNFIT,
     UNPARSED,
@@ -157,6 +158,16 @@ RUNTIME = Cause(
     re.compile(r'no runtime for "|(?:failed to get|find) (?:sandbox )?runtime|RuntimeHandler "[^"]*" not supported'),
     any_of(ON_NODES, is_a("RuntimeClass"), makes_nodes, writes("runtimeClassName")),
 )
+RUN_OUT = Cause(
+    "a node whose container runtime has run out of something",
+    re.compile(
+        r"(?:fail|unable).{0,80}(?:containerd|sandbox|\bshim\b|\brunc\b|OCI runtime).{0,400}(?:too many open files"
+        r"|resource temporarily unavailable|cannot allocate memory|input/output error)",
+        re.IGNORECASE | re.DOTALL,
+    ),
+    any_of(ON_NODES, makes_nodes),
+)
+"""As it says itself, before anything of a pod runs (https://github.com/containerd/containerd)."""
 PROVIDER = Cause(
     "a provider of volumes that fails",
     re.compile(
@@ -270,6 +281,7 @@ CAUSES = (
     BUDGETS,
     PROGRAM,
     RUNTIME,
+    RUN_OUT,
     PROVIDER,
     SCHEMA,
     UNACKNOWLEDGED,
@@ -329,6 +341,7 @@ CAUSES = (
     KEPT,
     SETTING,
     FILE,
+    TURNED_AWAY,
     CREDENTIALS,
     PROTOCOL,
     CONFLICT,

@@ -49,7 +49,7 @@ TRUST = Cause(
         sets_words,
         is_custom_kind,
         is_a(*ADMISSION),
-        writes("env", "envFrom", "args", "command", "volumes", "volumeMounts"),
+        writes("image", "env", "envFrom", "args", "command", "volumes", "volumeMounts"),
     ),
     few=False,
 )
@@ -64,6 +64,13 @@ CREDENTIALS = Cause(
     ),
     few=False,
 )
+TURNED_AWAY = Cause(
+    "whom a server does not let in",
+    said.TURNED_AWAY,
+    any_of(CREDENTIALS.leads, writes("image")),
+    few=False,
+)
+"""By which rules, its program says itself."""
 DISK = Cause(
     "a disk that is full",
     said.DISK_FULL,

@@ -63,6 +63,8 @@ NOT_LET_IN = _any(
     r"LDAP: error code 49|\bNOPERM\b|role \S+ does not exist",
     r"\bjwt|invalid.{0,2}(?:audience|issuer|signature)|token (?:is|was) (?:invalid|not valid)",
 )
+TURNED_AWAY = _any(r"\b(?:GET|HEAD|POST|PUT|PATCH|DELETE) \S+ HTTP/[\d.]+\W+40[13]\b")
+"""As a server logs whom it lets in no more (https://httpd.apache.org/docs/2.4/logs.html#common)."""
 DISK_FULL = _any(
     r"no space left on device|disk (?:is )?full|ENOSPC|disk quota exceeded|could not extend file",
     r"not enough (?:disk |free )?space (?:on|in|left)|(?:out of|insufficient|low on|no) disk space",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 
 from app.core.edges.amounts import left_of
-from app.core.findings import Evidence
+from app.core.findings import Evidence, Incident
 from app.core.model import FieldDiff
 from app.core.objects.values import moved
 from app.core.phrases import percent
@@ -14,15 +15,29 @@ from app.core.ranking.short_of import is_short
 
 HALVED, MOST = 0.8, 1.6
 """What it weighs each time that what there is is halved, and at most."""
+IS_TOLD = 1.5
+"""What it weighs that an alert is about just that, as much as a scale to zero, which is as plain."""
+_AT_MOST = re.compile(r"maxed ?out|\bmax(?:imum)? (?:number of )?replicas", re.IGNORECASE)
+"""How alerts say that an autoscaler has made as many pods as it may: KubeHpaMaxedOut of
+https://github.com/kubernetes-monitoring/kubernetes-mixin."""
+_MOST_PODS = frozenset({"maxReplicas", "maxReplicaCount"})
 
 
-def lessened(_case: Case, facts: Facts) -> Evidence | None:
+def lessened(case: Case, facts: Facts) -> Evidence | None:
     """A change leaves half, or less, of what a program does at once, and leads to complaints of too little."""
     if (found := left(facts)) is None:
         return None
     share, diff = found
     weight = min(MOST, -HALVED * math.log2(share))
-    return say("lessened", weight, f"It leaves {percent(share)} of what there was ({moved(diff).strip()}).")
+    sentence = f"It leaves {percent(share)} of what there was ({moved(diff).strip()})."
+    if diff.path[-1] in _MOST_PODS and facts.scope is not None and _is_at_most(case.incident):
+        return say("lessened", weight + IS_TOLD, f"{sentence} The alert says that no more pods may be.")
+    return say("lessened", weight, sentence)
+
+
+def _is_at_most(incident: Incident) -> bool:
+    """Whether an alert says that an autoscaler may make no more pods."""
+    return any(_AT_MOST.search(f"{alert.reason} {alert.message}") for alert in incident.alerts)
 
 
 def left(facts: Facts) -> tuple[float, FieldDiff] | None:

@@ -74,14 +74,9 @@ from app.core.signals.waits import wait_signals
 from app.core.signals.watches import watch_signals
 from app.core.signals.worked import with_came_up, with_passed, with_rolled_out
 
-CROWDING = 0.63
-"""Each of n candidates is n ** CROWDING times less likely beforehand than "none of these", whose score is 0.
-
-With 1 they would share a prior of one; but most of what changes every second is no rival. Scores are odds as they
-stand: docs/evaluation.md has how both were measured.
-"""
-UNTOLD = 0.2
-"""So much is added to that where nothing turned bad clearly: what is told of one change is then told of all."""
+NONE_SCORE = 2.3
+"""The score of "none of these", however many candidates there are: how many other changes came between is weighed of
+each already. Scores are log-odds as they stand: docs/evaluation.md has how it was measured (docs/decisions/0071)."""
 LATE_ALERT = timedelta(minutes=15)
 """A person's start time may be this wrong, so onsets are looked for this long after it too."""
 RATED = timedelta(minutes=5)
@@ -318,8 +313,7 @@ def _score(
         scored.append((sum(e.weight for e in evidence), candidate, evidence))
     scored.sort(key=lambda item: (-item[0], -item[1].change.at.timestamp()))
     scored, beside = _by_release(scored)
-    prior = (CROWDING + UNTOLD * (1.0 - case.quality)) * math.log(max(1, len(times)))
-    weights = _as_rivals([math.exp(score - prior) for score, _, _ in scored], [c for _, c, _ in scored])
+    weights = _as_rivals([math.exp(score - NONE_SCORE) for score, _, _ in scored], [c for _, c, _ in scored])
     total = 1.0 + sum(weights)
     return [
         Suspect(

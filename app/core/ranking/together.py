@@ -19,6 +19,10 @@ _TAKEN = re.compile(
     re.IGNORECASE,
 )
 """What one of them may have taken from the others."""
+_BY_LONG = re.compile(
+    r"\b(?:dai|week|month)ly\b|\bper (?:day|week|month)\b|\bof the (?:day|week|month)\b", re.IGNORECASE
+)
+"""What is given for so long is hardly used up by what came minutes ago."""
 
 
 def together(case: Case, facts: Facts) -> Evidence | None:
@@ -28,7 +32,9 @@ def together(case: Case, facts: Facts) -> Evidence | None:
     main = max(complaints, key=lambda m: case.salience[id(m.signal)], default=None)
     if main is None or main.via[0] == "named" or any(m.via[:1] in BY_CALLING for m in complaints):
         return None
-    if facts.candidate.added or NO_CONNECTION.search(main.signal.text) or _TAKEN.search(main.signal.text):
+    text = main.signal.text
+    is_taken = _TAKEN.search(text) is not None and _BY_LONG.search(text) is None
+    if facts.candidate.added or NO_CONNECTION.search(text) or is_taken:
         return None
     if not (apart := sorted(one[-1] for one in out_of_reach(facts.candidate, main.signal))):
         return None

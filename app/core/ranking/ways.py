@@ -13,7 +13,8 @@ from app.core.signals.signal import Signal, SignalKind
 
 SCARCE = re.compile(
     r"too many|limit|exhaust|overload|busy|slow|timed? ?out|timeout|deadline|refused|reset|\b(?:429|50[234])\b"
-    r"|not available|no (?:free|idle|more) |slots are reserved|saturat|queue (?:is )?full|throttl",
+    r"|not available|no (?:free|idle|more) |slots are reserved|saturat|queue (?:is )?full|throttl|still waiting"
+    r"|\bqueued for|\bbacklog|\bfall(?:s|ing|en)? behind",
     re.IGNORECASE,
 )
 """What a client says of a server that more call than it can serve."""

@@ -42,6 +42,10 @@ UNPARSED = (
 )
 WEB = a_resource("Deployment", "web-front")
 HOOK = a_resource("ValidatingWebhookConfiguration", "guard", None)
+SHIM = (
+    "Failed to create pod sandbox: rpc error: code = Unknown desc = failed to create containerd task: failed to start "
+    "shim: start failed: : fork/exec /usr/bin/containerd-shim-runc-v2: too many open files: unknown"
+)
 LOOKUP = (
     "Readiness probe failed: HTTP probe failed with statuscode: 503 (lookup {}.shop.svc on 10.96.0.10:53: no such host)"
 )
@@ -102,6 +106,11 @@ def kind(name: str, *path: str, verb: Verb = Verb.UPDATE, new: Json = "x") -> Ch
         ("BlackHoleCluster - 52.18.4.11:443", image(), False),
         ("nf_conntrack: table full, dropping packet", kind("DaemonSet"), True),
         ("nf_conntrack: table full, dropping packet", kind("Secret"), False),
+        ('"GET /me HTTP/1.1" 401 -', image(), True),
+        ("POST http://ledger.shop.svc/: 401 Unauthorized", image(), False),
+        ("tls: failed to verify certificate: x509: certificate signed by unknown authority", image(), True),
+        (SHIM, kind("DaemonSet"), True),
+        (SHIM, image(), False),
         ("delivery acknowledgement on channel 1 timed out", image(), True),
         ("delivery acknowledgement on channel 1 timed out", kind("RabbitmqCluster"), False),
     ],

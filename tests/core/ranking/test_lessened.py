@@ -8,7 +8,7 @@ from app.core.edges.amounts import left_of
 from app.core.findings import Evidence
 from app.core.model import Json, Path
 from tests.core.company import ranked
-from tests.core.factories import a_change, a_resource, a_symptom, a_workload, after, an_alert, an_incident
+from tests.core.factories import a_change, a_resource, a_state, a_symptom, a_workload, after, an_alert, an_incident
 
 WEB = a_resource("Deployment", "web", "shop")
 CONTAINER: Path = ("spec", "template", "spec", "containers", (("name", "a"),))
@@ -55,6 +55,31 @@ def test_it_weighs_the_more_the_less_is_left() -> None:
     assert little is not None
     assert 0 < half.weight < little.weight
     assert little.sentence == "It leaves 10 % of what there was (2 → 200m)."
+
+
+def of_ceiling(alert: str) -> Evidence | None:
+    """What is said of an autoscaler's ceiling that was cut to a third, where the alert is called so."""
+    scaler = a_resource("HorizontalPodAutoscaler", "web", "shop")
+    ranking = ranked(
+        a_change(scaler, at=after(-2400), path=("spec", "maxReplicas"), old=24, new=8),
+        incident=an_incident(an_alert(after(30), name=alert, namespace="shop", horizontalpodautoscaler="web")),
+        symptoms=[a_symptom(WEB, "Unhealthy", at=after(0), message=LATE, count=9)],
+        states=[a_workload(WEB), a_state(scaler, {"spec": {"scaleTargetRef": {"kind": "Deployment", "name": "web"}}})],
+    )
+    (suspect,) = (one for one in ranking.suspects if one.change.resource == scaler)
+    return next((one for one in suspect.evidence if one.rule == "lessened"), None)
+
+
+def test_an_alert_about_an_autoscaler_at_its_most_is_about_a_lower_ceiling() -> None:
+    told, late = of_ceiling("KubeHpaMaxedOut"), of_ceiling("LatencyHigh")
+    assert told is not None
+    assert late is not None
+    assert told.weight == pytest.approx(late.weight + 1.5)
+    assert told.sentence == "It leaves 33 % of what there was (24 → 8). The alert says that no more pods may be."
+
+
+def test_a_queue_that_nobody_gets_through_is_too_little() -> None:
+    assert evidence("200m", says="order 4417: still waiting for its label after 120s", reason="Error") is not None
 
 
 def test_a_little_less_or_another_complaint_is_none() -> None:

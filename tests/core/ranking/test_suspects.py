@@ -107,6 +107,27 @@ def test_what_writes_the_same_field_all_the_time_is_no_crowd_of_rivals() -> None
     assert none_of_these(300) > 0.9 * none_of_these(1)
 
 
+def test_what_happens_elsewhere_says_nothing_of_whether_it_was_none_of_these() -> None:
+    """As many as came between are weighed of each already: a busy cluster is not a likelier surge from outside."""
+    web = a_resource("Deployment", "web", "shop")
+
+    def none_of_these(elsewhere: int) -> float:
+        busy = (
+            a_change(a_resource("ConfigMap", f"a-{n}", f"team-{n}"), at=after(n - 600), path=("data", f"b-{n}"), new=n)
+            for n in range(elsewhere)
+        )
+        return ranked(
+            *busy,
+            a_change(web, at=after(-10), old="web:1", new="web:2"),
+            incident=an_incident(an_alert(after(40), name="Unready", namespace="shop", deployment="web")),
+            symptoms=[a_symptom(web, "Unhealthy", at=after(0), count=9)],
+            states=[a_workload(web)],
+        ).none_of_these
+
+    quiet, busy = none_of_these(0), none_of_these(200)
+    assert busy < 1.2 * quiet
+
+
 def test_what_one_hand_wrote_in_one_go_is_one_suspect_and_its_likeliest_part_stands_for_it() -> None:
     web = a_resource("Deployment", "web", "orders")
     incident = an_incident(an_alert(after(40), namespace="orders", deployment="web"))

@@ -63,3 +63,8 @@ def test_what_reaches_all_of_them_has_nothing_against_it() -> None:
 
 def test_what_one_may_have_taken_from_the_others_is_none_of_theirs() -> None:
     assert against(found(LABELS, says=LIMITED)) is None
+
+
+def test_what_is_for_a_day_is_not_taken_in_half_a_minute() -> None:
+    used_up = "454 Throttling failure: Daily message quota of this account exceeded"
+    assert against(found(LABELS, says=used_up)) is not None
