@@ -22,15 +22,26 @@ _BOUNDS = re.compile(
     r"interval|period|timeout|time.?out|ttl|seconds|minutes|expir|limit|memory|heap|every", re.IGNORECASE
 )
 """Names of such of which less may be more: how often, for how long, and what it is let have."""
-_PROSE = re.compile(r"[^\W\d_][^\d=:;{}<>\[\]/\\$%@]*\s[^\d=:;{}<>\[\]/\\$%@]*")
-"""Words for people: several, with none of what programs read in them."""
+_PROSE = re.compile(r"[^\W\d_][^\d=:;{}<>\[\]/\\$%@]*")
+"""Words for people: with none of what programs read in them, and several before or after."""
 
 
 def holds_no_more(change: Change) -> bool:
     """Whether an update of configuration only lowers how much is held at once, or only changes words for people."""
-    told = [diff for diff in change.diffs if "metadata" not in diff.path]
+    told = _configured(change)
+    return bool(told) and all(_is_lower(diff) or _is_prose(diff) for diff in told)
+
+
+def only_words(change: Change) -> bool:
+    """Whether an update of configuration only changes words for people: what a page says, or a mail."""
+    told = _configured(change)
+    return bool(told) and all(map(_is_prose, told))
+
+
+def _configured(change: Change) -> list[FieldDiff]:
+    """What an update of configuration changed; nothing for other changes."""
     is_update = change.verb is Verb.UPDATE and change.resource.kind in ("ConfigMap", "Secret")
-    return is_update and bool(told) and all(_is_lower(diff) or _is_prose(diff) for diff in told)
+    return [diff for diff in change.diffs if "metadata" not in diff.path] if is_update else []
 
 
 _ROOM = frozenset(
@@ -80,4 +91,5 @@ def _is_lower(diff: FieldDiff) -> bool:
 
 
 def _is_prose(diff: FieldDiff) -> bool:
-    return all(isinstance(value, str) and _PROSE.fullmatch(value.strip()) is not None for value in (diff.old, diff.new))
+    texts = [value.strip() for value in (diff.old, diff.new) if isinstance(value, str)]
+    return len(texts) == 2 and all(map(_PROSE.fullmatch, texts)) and any(len(text.split()) > 1 for text in texts)

@@ -22,6 +22,7 @@ _HOW_MUCH = re.compile(
     re.IGNORECASE,
 )
 """Names of settings that say how much, how often, how many at once, or for how long it is kept."""
+_TRIES = re.compile(r"retr(?:y|ies)|attempt", re.IGNORECASE)
 _PARTS = re.compile(r"[\n,;&{}]")
 """What stands between the settings of one text: of lines, JSON, a query."""
 _WHEN = frozenset({"schedule", "timeZone", "concurrencyPolicy", "suspend", "startingDeadlineSeconds"})
@@ -37,6 +38,11 @@ def burdens(change: Change) -> bool:
     if change.verb is Verb.CREATE:
         return change.resource.kind in _ONCE
     return change.verb is Verb.UPDATE and any(_asks_more(diff, change.resource.kind) for diff in change.diffs)
+
+
+def tries_again(change: Change) -> bool:
+    """Whether it says how often is tried again what fails: of a mesh or a gateway, of others than its own clients."""
+    return any(_TRIES.search(str(step)) for diff in change.diffs for step in diff.path)
 
 
 def _asks_more(diff: FieldDiff, kind: str) -> bool:

@@ -49,7 +49,7 @@ TRUST = Cause(
         sets_words,
         is_custom_kind,
         is_a(*ADMISSION),
-        writes("image", "env", "envFrom", "args", "command", "volumes", "volumeMounts"),
+        writes("env", "envFrom", "args", "command", "volumes", "volumeMounts"),
     ),
     few=False,
 )

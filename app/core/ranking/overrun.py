@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 
+from app.core.edges.burdens import tries_again
 from app.core.edges.served import ASKED
-from app.core.findings import Evidence
+from app.core.findings import Evidence, Incident
 from app.core.ranking.case import Case, Facts, say
 from app.core.ranking.explain import BY_CALLING
 from app.core.ranking.lessened import left
@@ -16,11 +18,30 @@ CLEAR = 0.5
 """So salient is such a complaint, of the most salient one."""
 
 
+_WHAT = r"\b(?:requests?|req|rps|calls|queries|visit(?:or)?s|log-?ins|sign-?ins|traffic)\b"
+_NUMBER = r"\b(\d+(?:\.\d+)?)"
+_BETWEEN = r"(?:(?!fail|error|\. )[^;()]){0,60}?"
+_TIMES = re.compile(
+    rf"{_WHAT}{_BETWEEN}{_NUMBER} ?(?:times|x\b|×) (?:the|usual|above|over|more|as many)\b", re.IGNORECASE
+)
+_BEFORE = re.compile(rf"{_NUMBER} ?{_WHAT}{_BETWEEN}\((?:usual|normal)?(?:ly)? ?{_NUMBER}", re.IGNORECASE)
+"""How alerts say by how much more is asked: "requests are 12 times the usual", "5200 requests/s (usually 580)"."""
+
+
+def told_by(incident: Incident) -> float:
+    """How many times as many requests came as alerts say themselves; 1 where they say nothing of it."""
+    text = "\n".join(alert.message.replace(",", "") for alert in incident.alerts)
+    times = [float(found) for found in _TIMES.findall(text)]
+    rates = [(float(now), float(before)) for now, before in _BEFORE.findall(text)]
+    return max((*times, *(now / before for now, before in rates if before)), default=1.0)
+
+
 def overrun(case: Case, facts: Facts) -> Evidence | None:
     """What turned bad did so as far more was asked, and the change neither makes anybody ask more nor leaves less to
     answer with."""
-    times = max((float(s.facts.get(ASKED, 1)) for s in case.signals if case.salience[id(s)] >= CLEAR), default=1.0)
-    asks = any(match.via[:1] in BY_CALLING for match in facts.matches)
+    clear = (float(s.facts.get(ASKED, 1)) for s in case.signals if case.salience[id(s)] >= CLEAR)
+    times = max(told_by(case.incident), *clear, 1.0)
+    asks = any(match.via[:1] in BY_CALLING for match in facts.matches) or tries_again(facts.candidate.change)
     if times <= 1 or asks or facts.candidate.set_off or left(facts):
         return None
     told = f"{times:.1f} times as many requests came then, and nothing known leads from it to who sends them."

@@ -7,6 +7,7 @@ import math
 import re
 from functools import lru_cache
 
+from app.core.edges.amounts import only_words
 from app.core.edges.causes import EXPIRED
 from app.core.edges.loglevels import only_quieter
 from app.core.edges.mechanism import by_schedule, only_reacts_to, only_restarts, wakes
@@ -229,6 +230,8 @@ def _by_field(facts: Facts) -> Evidence | None:
         return say("kind of change", SLIGHT, "It only changes numbers, by a factor of two at most.")
     if only_quieter(change):
         return say("kind of change", SLIGHT, "It only has a program log less.")
+    if only_words(change):
+        return say("kind of change", SLIGHT, "It only changes words for people.")
     if _is_few_replicas(facts) and left(facts) is None:
         weight = MORE if facts.candidate.added else -0.4
         return say("kind of change", weight, "Only the number of replicas changed, by a few.")
@@ -238,7 +241,9 @@ def _by_field(facts: Facts) -> Evidence | None:
 def _is_no_news(facts: Facts) -> bool:
     """Whether it does nothing, tunes something, or adds a few pods."""
     change = facts.candidate.change
-    if facts.candidate.cosmetic or facts.candidate.inert or _is_tuned(change) or only_quieter(change):
+    if facts.candidate.cosmetic or facts.candidate.inert or _is_tuned(change):
+        return True
+    if only_quieter(change) or only_words(change):
         return True
     return bool(facts.candidate.added) and _is_few_replicas(facts)
 

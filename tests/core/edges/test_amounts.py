@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.edges.amounts import holds_no_more, only_room
+from app.core.edges.amounts import holds_no_more, only_room, only_words
 from app.core.edges.said import NOT_BORNE
 from app.core.model import Json, Path
 from tests.core.company import ranked
@@ -27,6 +27,7 @@ PLAN = a_resource("Deployment", "plan", "shop")
         ("MAX_HEAP", "512", "256", False),
         ("PRICE", "500", "400", False),
         ("MAIL_FOOTER", "Your plan", "Your plan, with the regards of the town", True),
+        ("headline", "New!", "New in spring!", True),
         ("MAIL_FOOTER", "Your plan", "https://plan.example", False),
         ("MODE", "stream", "whole", False),
         ("settings", "batch of all", "batch: all", False),
@@ -35,6 +36,34 @@ PLAN = a_resource("Deployment", "plan", "shop")
 )
 def test_fewer_at_once_and_words_for_people_take_no_more(key: str, old: Json, new: Json, *, no_more: bool) -> None:
     assert holds_no_more(a_change(SETTINGS, path=("data", key), old=old, new=new)) is no_more
+
+
+@pytest.mark.parametrize(
+    ("key", "old", "new", "words"),
+    [
+        ("banner", "On sale soon", "On sale now", True),
+        ("BATCH", "500", "400", False),
+        ("MODE", "stream", "whole", False),
+        ("banner", None, "On sale now", False),
+    ],
+)
+def test_words_for_people_are_told_from_settings(key: str, old: Json, new: Json, *, words: bool) -> None:
+    change = a_change(SETTINGS, path=("data", key), old=old, new=new)
+    assert only_words(change) is words
+    assert not only_words(a_change(PLAN, path=("data", key), old=old, new=new))
+
+
+def test_a_banner_is_hardly_why_a_program_is_late() -> None:
+    def weight(new: str) -> float:
+        banner = a_change(SETTINGS, at=after(-6), path=("data", "banner"), old="On sale soon", new=new)
+        late = a_symptom(PLAN, "Unhealthy", at=after(0), message="context deadline exceeded", count=4)
+        reads = a_workload(PLAN, containers=[{"name": "plan", "envFrom": [{"configMapRef": {"name": "plan"}}]}])
+        incident = an_incident(an_alert(after(5), namespace="shop", deployment="plan"))
+        suspects = ranked(banner, incident=incident, symptoms=[late], states=[reads]).suspects
+        (found,) = (suspect for suspect in suspects if suspect.change.id == banner.id)
+        return sum(one.weight for one in found.evidence if one.rule in ("kind of change", "novelty"))
+
+    assert weight("On sale now") < weight("banner: {now}") - 1.5
 
 
 def believed(old: str, new: str) -> float:

@@ -108,7 +108,6 @@ def kind(name: str, *path: str, verb: Verb = Verb.UPDATE, new: Json = "x") -> Ch
         ("nf_conntrack: table full, dropping packet", kind("Secret"), False),
         ('"GET /me HTTP/1.1" 401 -', image(), True),
         ("POST http://ledger.shop.svc/: 401 Unauthorized", image(), False),
-        ("tls: failed to verify certificate: x509: certificate signed by unknown authority", image(), True),
         (SHIM, kind("DaemonSet"), True),
         (SHIM, image(), False),
         ("delivery acknowledgement on channel 1 timed out", image(), True),

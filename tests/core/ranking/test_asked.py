@@ -10,6 +10,7 @@ from app.core.edges.reach import reach
 from app.core.edges.served import ASKED
 from app.core.findings import Ranking
 from app.core.model import Change, MetricSeries, Verb
+from app.core.ranking.overrun import told_by
 from tests.core.company import first, ranked
 from tests.core.edges.test_burdens import told
 from tests.core.factories import a_change, a_resource, after, an_alert, an_incident
@@ -81,3 +82,40 @@ def test_that_far_more_came_speaks_against_what_brings_nobody_to_ask_more() -> N
     said = "4.0 times as many requests came then, and nothing known leads from it to who sends them."
     assert told(4, "orders") == [(-1.0, said)]
     assert told(1, "orders") == told(4, "collector") == []
+
+
+@pytest.mark.parametrize(
+    ("message", "times"),
+    [
+        ("requests of shop.example are 12 times the usual", 12),
+        ("p95 of web is 8.4s; 5,200 requests/s at the ingress (580 an hour ago)", 5200 / 580),
+        ("web: 41000 requests/s from 310000 addresses (usually 1900/s), over all paths", 41000 / 1900),
+        ("requests/s to shop.example 11x above the same hour of last week", 11),
+        ("errors are 12 times the usual", 1),
+        ("requests fail 12 times the usual", 1),
+        ("12 of 40 requests failed (usually 3)", 1),
+        ("46% of requests are answered with 401 (usually 2%)", 1),
+        ("requests were tried 3 times", 1),
+        ("0 requests/s (usually 0)", 1),
+    ],
+)
+def test_an_alert_may_say_by_how_much_more_is_asked(message: str, times: float) -> None:
+    assert told_by(an_incident(an_alert(after(20), message=message))) == pytest.approx(times)
+
+
+def test_what_says_how_often_is_tried_again_brings_more_requests() -> None:
+    policy = a_resource("BackendTrafficPolicy", "orders", "shop")
+
+    def overrun(*path: str) -> list[float]:
+        ranking = ranked(
+            a_change(policy, at=after(-20), path=("spec", *path), old=1, new=10),
+            incident=an_incident(
+                an_alert(after(20), message="requests are 12 times the usual", namespace="shop", service="orders")
+            ),
+            states=STATES,
+        )
+        (suspect,) = (one for one in ranking.suspects if one.change.resource == policy)
+        return [one.weight for one in suspect.evidence if one.rule == "overrun"]
+
+    assert overrun("retry", "numRetries") == []
+    assert overrun("timeout", "tcp") == [-1.0]
