@@ -78,7 +78,6 @@ KNOWN = {
     "chart-of-the-cache-throws-nothing-out-any-more": "a cache that is full for the first time fills for long",
     "role-of-the-account-of-tests-in-production": "that pods made anew read their account is not known",
     "figures-of-the-night-made-every-ten-minutes-by-day": "a setting of who waits for the database is nearer",
-    "slimmer-image-has-no-certificates-of-authorities": "which authorities an image trusts is not known",
     "quota-of-mails-of-the-day-used-up": "that others lack the same, untouched, says too little",
     "bank-does-not-answer-before-noon": "that others wait for the same bank, by other words, is not seen",
     "carrier-sends-a-record-that-nobody-can-read": "a topic that the message does not name is nearer",

@@ -120,6 +120,14 @@ EXPIRED = Cause(
 )
 THEIRS = Cause("a certificate of a server outside that ran out", EXPIRED.told, any_of(serves_names, ON_NODES))
 """Nor of CAUSES (outside.py). Another server may answer by that name; what is trusted has no part in it."""
+ROOTS = Cause(
+    "a server outside by an authority that is not trusted",
+    said.UNKNOWN_AUTHORITY,
+    any_of(TRUST.leads, writes("image")),
+    few=False,
+)
+"""Nor of CAUSES (outside.py). Which public authorities a program trusts, its image brings
+(https://pkg.go.dev/crypto/x509#SystemCertPool)."""
 OUTSIDE = Cause(
     "a server outside of the cluster that does not answer",
     re.compile(

@@ -54,6 +54,11 @@ NOT_TRUSTED = _any(
     r"remote certificate (?:is invalid|was rejected)|authority that is not trusted|certificate does not match",
 )
 """Of a certificate that is shown: by an issuer that is not trusted, or for another name."""
+UNKNOWN_AUTHORITY = _any(
+    r"PKIX path|UnknownIssuer|unable.to.get.(?:local.)?issuer|unknown (?:certificate )?authority|unknown.ca\b",
+    r"CERTIFICATE_VERIFY_FAILED",
+)
+"""That one by an issuer that is not known at all."""
 NOT_LET_IN = _any(
     r"authentication failed|authenticationerror|password|invalid[ _](?:api )?(?:key|token|credential|grant|client)",
     r"InvalidAccessKeyId|authorization violation",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from app.core.edges import said
+from app.core.edges.causes import ROOTS
 from app.core.edges.leads import MAKES_NODES, MESHES, NAME_SERVERS, NETWORKS
 from app.core.edges.mechanism import BEFORE_RUNNING, SERVING
 from app.core.edges.operators import users_of
@@ -220,7 +221,7 @@ def _below(home: Named, signal: Signal, top: Topology, served: set[Named], maker
     """What a workload that complains rests on: whom it calls, who keeps up what it reads, who answers a webhook that it
     complains of and, where it complains of the network or of names, or just fails its clients and does not say why, the
     programs that serve pods with these; where it finds no room, those that make nodes for it."""
-    may_be = signal.cause is TRUST or signal.facts.get("reason") in SERVING or _NETWORK.search(signal.text)
+    may_be = signal.cause in (TRUST, ROOTS) or signal.facts.get("reason") in SERVING or _NETWORK.search(signal.text)
     beside = (served if may_be else set()) | (makers if lacks_room(signal) else set())
     return {*closure([home], top.rests_on, depth=DEPTH), *beside, *_asked(signal, top)} - {home}
 

@@ -8,7 +8,7 @@ import re
 from functools import lru_cache
 
 from app.core.edges.amounts import only_words
-from app.core.edges.causes import EXPIRED
+from app.core.edges.causes import EXPIRED, ROOTS
 from app.core.edges.loglevels import only_quieter
 from app.core.edges.mechanism import by_schedule, only_reacts_to, only_restarts, wakes
 from app.core.edges.program_causes import TRUST
@@ -181,7 +181,7 @@ def _outgrown(facts: Facts) -> tuple[float, str] | None:
 
 
 def _speaks_of_certificates(facts: Facts) -> bool:
-    return any(match.signal.cause in (TRUST, EXPIRED) for match in facts.matches)
+    return any(match.signal.cause in (TRUST, ROOTS, EXPIRED) for match in facts.matches)
 
 
 def _is_of_new(facts: Facts) -> bool:

@@ -7,15 +7,16 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from app.core.edges.causes import EXPIRED, OUTSIDE, THEIRS
+from app.core.edges.causes import EXPIRED, OUTSIDE, ROOTS, THEIRS
 from app.core.edges.mechanism import WHILE_RUNNING
+from app.core.edges.program_causes import TRUST
 from app.core.edges.topology import Topology
 from app.core.findings import Incident
 from app.core.signals.signal import Signal, SignalKind
 
 _HOST = re.compile(
-    r"(?:(?://|@|\btcp |\blookup |\bhost[ =]|\b(?:upstream|server|connect(?:ion)?|to|from|reach|contact|at|on) [\"']?)"
-    r"|(?=\S+:\d))"
+    r"(?:(?://|@|\btcp |\blookup |\bhost[ =][\"']?"
+    r"|\b(?:upstream|server|connect(?:ion)?|to|from|reach|contact|at|on) [\"']?)|(?=\S+:\d))"
     r"((?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.){2,}[a-z]{2,})(?![\w.-])"
 )
 """Where a message names a host of three words or more: in a URL, dialled, looked up or spoken of, or before a port."""
@@ -50,6 +51,9 @@ def with_outside(signals: Iterable[Signal], top: Topology, incident: Incident) -
 def _told(signal: Signal, inside: AbstractSet[str], meant: AbstractSet[tuple[str, ...]]) -> Signal:
     if signal.kind is SignalKind.SYMPTOM and signal.cause is EXPIRED:
         return replace(signal, cause=THEIRS) if _is_theirs(signal.text, inside) else signal
+    if signal.kind is SignalKind.SYMPTOM and signal.cause is TRUST:
+        is_public = ROOTS.told.search(signal.text) and _hosts(signal.text, inside)
+        return replace(signal, cause=ROOTS) if is_public else signal
     if signal.kind is not SignalKind.SYMPTOM or signal.cause is not None:
         return signal
     if OUTSIDE.told.search(signal.text) and _names_one(signal.text, inside):

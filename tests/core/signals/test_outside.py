@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from app.core.edges.causes import OUTSIDE, THEIRS
+from app.core.edges.causes import OUTSIDE, ROOTS, THEIRS
 from app.core.edges.indexing import topology
+from app.core.edges.program_causes import TRUST
 from app.core.edges.served import ASKED, SLOW
 from app.core.model import Json, ObjectState
 from app.core.ranking.candidates import candidates
@@ -47,6 +48,8 @@ def signal(message: str) -> Signal:
         ("dial tcp 172.20.0.1:443: i/o timeout", False),
         ("dial tcp 172.40.0.1:443: i/o timeout", True),
         ("dial tcp 100.64.3.1:443: i/o timeout", False),
+        ("HTTPSConnectionPool(host='api.gate.example', port=443): Read timed out. (read timeout=30)", True),
+        ("HTTPConnectionPool(host='ledger.pay.svc', port=80): Read timed out. (read timeout=30)", False),
         ("upstream fares.gds.example answered 503 Service Unavailable", True),
         ("the server is currently unable to handle the request (get pods.metrics.k8s.io): unavailable", False),
         ("POST https://api.gate.example/v3: 401", False),
@@ -86,6 +89,32 @@ def test_an_alert_that_says_which_server_outside_does_not_answer(said: str, abou
     (probe,) = symptom_signals([told], start=after(-60), end=after(30))
     (found,) = with_outside([probe], topology(company()), incident)
     assert (found.cause is OUTSIDE) is outside
+
+
+@pytest.mark.parametrize(
+    ("message", "public"),
+    [
+        ('Post "https://api.gate.example/v3": tls: x509: certificate signed by unknown authority', True),
+        (
+            "Get https://api.gate.example/jwks.json: PKIX path building failed: unable to find valid path",
+            True,
+        ),
+        (
+            "HTTPSConnectionPool(host='api.gate.example', port=443): [SSL: CERTIFICATE_VERIFY_FAILED] unable",
+            True,
+        ),
+        (
+            'Post "https://api.gate.example/v3": x509: certificate is valid for gate.example, not for api',
+            False,
+        ),
+        ('Post "https://ledger.pay.svc/v3": tls: x509: certificate signed by unknown authority', False),
+        ("invalid peer certificate: UnknownIssuer", False),
+    ],
+)
+def test_which_public_authorities_a_program_trusts_its_image_brings(message: str, public: bool) -> None:
+    (found,) = with_outside([signal(message)], topology(company()), an_incident())
+    assert found.cause is (ROOTS if public else TRUST)
+    assert found.cause.leads(a_change(SENDER)) is public
 
 
 @pytest.mark.parametrize(
