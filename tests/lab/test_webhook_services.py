@@ -121,6 +121,8 @@ def test_an_api_is_named_by_the_service_of_its_pods() -> None:
         said = recorded({"spec": {"service": asked}, "message": f"bad status from {where}: 503"}, api)
         assert said["spec"]["service"] == {"namespace": "platform", "name": "policy", "port": 443}
         assert said["message"] == f"bad status from https://10.0.0.17:443{api.root}: 503"
+        gone = recorded({"message": 'service/policy-outside in "platform" is not present'}, api)
+        assert gone["message"] == 'service/policy in "platform" is not present'
         outside = {"metadata": {"namespace": "platform", "name": "policy-outside"}, "spec": {"type": "ExternalName"}}
         assert recorded(outside, api) == outside
         api.close()

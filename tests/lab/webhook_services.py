@@ -43,6 +43,7 @@ def naming(webhooks: Collection[Webhook], addresses: Mapping[Place, str]) -> Cal
     def named(line: str) -> str:
         for port, (service, cluster_ip) in apis.items():
             line = re.sub(rf"\blocalhost:{port}(?!\d)", f"{cluster_ip}:{PORT}", line)
+            line = re.sub(rf"\b(service/{re.escape(service[1])}){OUTSIDE} in\b", r"\1 in", line)  # it is not present
             if line.startswith("{") and f'"{service[1]}{OUTSIDE}"' in line:
                 line = json.dumps(_inside(json.loads(line), service))
         for address, (service, cluster_ip) in served.items():
