@@ -13,7 +13,7 @@ from app.core.access import Identity
 from app.core.changes.hunks import hunks
 from app.core.changes.recipe import Known
 from app.core.changes.revert import revert_recipe
-from app.core.changes.revert_write import NoWriteError, Tried, UndoError, Write, write_of
+from app.core.changes.revert_write import NothingLeftError, NoWriteError, Tried, UndoError, Write, write_of
 from app.core.model import Change
 from app.core.roles import Role
 from app.store import audit
@@ -40,10 +40,12 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a change's page says of undoing it from there: as ``who``; ``why_not`` "" where it can be."""
+    """What a change's page says of undoing it from there: as ``who``; ``why_not`` "" where it can be. ``nothing_left``:
+    that is what its recipe says, too."""
 
     who: str
     why_not: str
+    nothing_left: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ def offer(request: Request, change: Change, known: Known) -> Offer | None:
         _, who = _whose(request, change)
         write_of(change, known)
     except (UndoError, NoWriteError) as error:
-        return Offer("", str(error))
+        return Offer("", str(error), nothing_left=isinstance(error, NothingLeftError))
     return Offer(who.name, "")
 
 

@@ -174,7 +174,9 @@ async def test_who_looks_at_a_change_undoes_it(
         await shows(page, field, old=new, new=old)
         lab.change(name, 3)
         await page.get_by_role("link", name="The change").click()
-        await expect(page.locator(".mind")).to_contain_text("The values before are there again")
+        minded = "It cannot be undone from here: the values before are there again"
+        await expect(page.locator(".mind")).to_contain_text(minded)
+        await expect(page.get_by_text("nothing is left to undo")).to_have_count(1)
         await expect(page.get_by_role("button", name="Try it from here")).to_have_count(0)
         await arrived(page, name)
 

@@ -263,6 +263,28 @@ async def test_who_is_limited_undoes_what_they_reach(app: FastAPI, site: Site, c
     assert len(cluster.asked) == 1
 
 
+@pytest.mark.parametrize(
+    ("role", "said"),
+    [
+        (Role.OPERATOR, "It cannot be undone from here: the values before are there again: nothing is left to undo."),
+        (Role.VIEWER, "The values before are there again: nothing is left to undo."),
+    ],
+)
+async def test_that_nothing_is_left_to_undo_is_said_once(app: FastAPI, site: Site, role: Role, said: str) -> None:
+    name = f"undone-{role}"
+    change = world.a_change(
+        name, at=world.START, kind="ConfigMap", api_group="", namespace="growth", diffs=CHANGE.diffs, version="7"
+    )
+    last = ObjectState(change.resource, change.uid, "8", change.at, OLD)
+    async with site.database.write.begin() as conn:
+        await record(conn, Batch(world.CLUSTER, changes=(change,), objects=(last,)))
+    async with await browser(app, site, role) as somebody:
+        page = (await somebody.get(f"/changes/{change.id}")).text
+    assert page.count("nothing is left to undo") == 1
+    assert f'<p class="mind">{said}' in page
+    assert "/dry-run" not in page
+
+
 async def test_what_no_request_undoes_is_told_why(app: FastAPI, site: Site, cluster: Cluster) -> None:
     async with await browser(app, site) as alice:
         nowhere = await alice.post(f"/changes/{'0' * 28}/dry-run")

@@ -34,6 +34,10 @@ class NoWriteError(Exception):
     """No single request undoes it; the message says why, as the end of a sentence."""
 
 
+class NothingLeftError(NoWriteError):
+    """Nothing is left to undo, and no command does it either: its recipe says the same."""
+
+
 class UndoError(Exception):
     """It was not done; the message says why. ``unsure``: it may have been, for nobody answered."""
 
@@ -82,12 +86,13 @@ class Tried:
 
 
 def write_of(change: Change, known: Known) -> Write:
-    """The request that undoes a change, by what is ``known`` of its object now. Raises NoWriteError."""
+    """The request that undoes a change, by what is ``known`` of its object now. Raises NoWriteError, of
+    which NothingLeftError is one."""
     resource = change.resource
     if teller := kinds.told_by(resource.api_group):
         raise NoWriteError(f"Kubernetes does not know it: it is undone where it was made, in {teller}")
     if nothing_left := revert_since.gone(change, known):
-        raise NoWriteError(nothing_left.text[:1].lower() + nothing_left.text[1:].rstrip("."))
+        raise NothingLeftError(nothing_left.text[:1].lower() + nothing_left.text[1:].rstrip("."))
     if is_helm_release(resource):
         raise NoWriteError("Helm undoes it, of whose releases the API server knows nothing")
     if is_asked(change):
