@@ -49,6 +49,11 @@ document.addEventListener("submit", (event) => {
 });
 addEventListener("pageshow", () => $$("form[data-sent]").forEach((form) => delete form.dataset.sent));
 
+/* What answers a form and has no address of its own stands at that of its page: who loads it again, or comes back to it,
+   sees that page and is not asked to send the form once more. */
+const answer = $("main [data-at]");
+if (answer) history.replaceState(history.state, "", answer.dataset.at);
+
 /* Further rows stand in the place of their link: who had the focus there goes on at the first of them. */
 let further = null;
 

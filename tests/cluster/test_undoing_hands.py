@@ -202,6 +202,30 @@ async def test_who_looks_at_a_change_undoes_it(
     assert {one["impersonatedUser"]["username"] for one in through} == {ALICE}
 
 
+async def test_who_goes_back_is_not_asked_to_send_it_again(lab: World, signed_in: Signed) -> None:
+    """What answers a form stands at the address of the change: a browser has nothing to repeat."""
+    change_id = edited(lab, "back-again")
+    async with signed_in(ALICE, "sre") as page:
+        await page.goto(f"/changes/{change_id}")
+        await page.get_by_role("button", name="Try it from here").click()
+        await expect(page.locator("h1")).to_have_text("This would undo it", timeout=20_000)
+        await expect(page).to_have_url(f"{lab.address}/changes/{change_id}")
+        await page.get_by_role("link", name="Leave it").click()
+        await page.go_back()
+        await expect(page.locator("h1")).to_have_text("back-again")
+        await page.get_by_role("button", name="Try it from here").click()
+        await expect(page.locator("h1")).to_have_text("This would undo it", timeout=20_000)
+        await page.get_by_role("button", name="Undo it now").click()
+        await expect(page.locator("h1")).to_have_text("Undone", timeout=20_000)
+        await page.go_back()
+        await expect(page.locator("h1")).to_have_text("back-again")
+        await page.go_forward()
+        await page.reload()
+        await expect(page.locator("h1")).to_have_text("back-again")
+    through = [one for one in writes(lab, "back-again") if "impersonatedUser" in one]
+    assert ["dryRun=All" in one["requestURI"] for one in through] == [True, True, True, False], "what was clicked alone"
+
+
 async def test_who_may_not_in_the_cluster_is_told_so_on_the_page(lab: World, signed_in: Signed) -> None:
     """Dave may read it there, and no more."""
     may_be_acted_for(lab, DAVE)

@@ -122,6 +122,7 @@ async def test_what_would_be_done_is_shown_and_then_done(app: FastAPI, site: Sit
         assert tried.status_code == 200
         assert "<del>99</del><ins>10</ins>" in tried.text
         assert "in sre, &lt;b&gt;staff" in tried.text
+        assert f'data-at="/changes/{CHANGE.id}"' in tried.text, "a browser has no form to send again"
         assert ALL not in tried.text
         assert f'name="seen" value="{SEEN}"' in tried.text
         done = await alice.post(f"/changes/{CHANGE.id}/undo", data={"seen": SEEN})
