@@ -402,7 +402,7 @@ def token_revoke(token_id: Annotated[int, typer.Argument(metavar="ID", help="As 
 
 @session_cli.command(name="list")
 def session_list() -> None:
-    """List who is signed in now."""
+    """List who is signed in now, and whose session was left idle."""
     from app.commands.sessions import listed
     from app.installation import now
 

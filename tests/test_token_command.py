@@ -82,6 +82,19 @@ async def test_sessions_are_listed_and_ended(database: Database) -> None:
     assert await session_command.revoke(database, None, None, now=NOW) == "0 sessions ended"
 
 
+async def test_a_session_whose_last_use_is_not_noted_yet_is_listed_as_idle(database: Database) -> None:
+    """It can be revoked, so whoever does must find it; what has expired cannot."""
+    now = NOW + tokens.IDLE
+    async with database.write.begin() as conn:
+        for who, at in (("alice", NOW), ("bob", now), ("carol", now - tokens.LIFETIME[Purpose.SESSION])):
+            await tokens.create(conn, Role.VIEWER, purpose=Purpose.SESSION, now=at, note=who)
+    bob, alice = await session_command.listed(database, now=now)
+    assert bob.endswith("  used 2026-11-20 16:00  bob")
+    assert alice.endswith("  used 2026-11-20 14:00  alice  (idle: ended, unless it was used within the last minute)")
+    assert await session_command.revoke(database, int(alice.split()[0]), None, now=now) == "1 session ended"
+    assert len(await session_command.listed(database, now=now)) == 1
+
+
 @pytest.mark.parametrize(("session_id", "who", "every"), [(None, None, False), (1, "alice", False), (1, None, True)])
 def test_which_sessions_are_meant_is_said_once(session_id: int | None, who: str | None, every: bool) -> None:
     with pytest.raises(typer.BadParameter, match="one of ID, --who NAME and --all"):

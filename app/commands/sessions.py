@@ -10,11 +10,16 @@ from app.store import sessions
 from app.store.database import Database
 from app.store.tokens import Token
 
+IDLE = "(idle: ended, unless it was used within the last minute)"
+"""Behind whose use was last noted too long ago."""
+
 
 async def listed(database: Database, *, now: datetime) -> list[str]:
-    """A line for each session that is open now."""
+    """A line for each session that is open now, and then for each that may be: its last use may not be noted yet."""
     async with database.read.connect() as conn:
-        return [line(found) for found in await sessions.read(conn, now=now)]
+        idle = await sessions.read_idle(conn, now=now)
+        is_open = await sessions.read(conn, now=now)  # after it: what is noted meanwhile is in one of them
+    return [*(line(one) for one in is_open), *(f"{line(one)}  {IDLE}" for one in idle)]
 
 
 def line(found: Token) -> str:

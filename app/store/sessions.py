@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, select, update
+from sqlalchemy import ColumnElement, not_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.store import audit, tables, tokens
@@ -14,13 +14,20 @@ _SESSION: ColumnElement[bool] = tables.tokens.c.purpose == Purpose.SESSION.value
 
 
 async def read(conn: AsyncConnection, *, now: datetime) -> list[Token]:
-    """Who is signed in now, oldest first: the note says who it is, "" where a login link let them in."""
-    return [
-        token_of(row)
-        for row in await conn.execute(
-            select(tables.tokens).where(_SESSION, tokens.is_good(now)).order_by(tables.tokens.c.id)
-        )
-    ]
+    """Who is signed in now as far as their use was noted, oldest first: the note says who it is, "" where a login link
+    let them in."""
+    return await _read(conn, tokens.is_good(now))
+
+
+async def read_idle(conn: AsyncConnection, *, now: datetime) -> list[Token]:
+    """Whose session was not noted to be used for IDLE and has not expired, oldest first: it is over, unless it was used
+    since that was noted last."""
+    return await _read(conn, tokens.is_in_force(now), not_(tokens.is_good(now)))
+
+
+async def _read(conn: AsyncConnection, *which: ColumnElement[bool]) -> list[Token]:
+    found = await conn.execute(select(tables.tokens).where(_SESSION, *which).order_by(tables.tokens.c.id))
+    return [token_of(row) for row in found]
 
 
 async def end(conn: AsyncConnection, *, session_id: int | None = None, who: str | None = None, now: datetime) -> int:
