@@ -80,6 +80,17 @@ async def test_the_longest_names_stay_in_the_page(visit: Visit, path: str, viewp
         assert await page.evaluate(outside, viewport["width"]) == []
 
 
+@pytest.mark.parametrize("path", ["/changes", INCIDENT])
+async def test_no_kind_and_no_small_line_is_cut_where_nobody_can_point_at_it(visit: Visit, path: str) -> None:
+    """A title shows to who has a mouse."""
+    cut = """() => [...document.querySelectorAll(":is(.rows td.kind, .lane .label small), :is(.kind, .label small) *")]
+        .filter(one => one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).overflowX !== "visible")
+        .map(one => one.textContent)"""
+    async with visit(path, viewport=PHONE) as page:
+        assert await page.locator(".rows td.kind").count() > 5
+        assert await page.evaluate(cut) == []
+
+
 async def test_a_long_diff_shows_what_differs_and_can_be_closed_from_its_end(visit: Visit) -> None:
     async with visit(f"/incidents/{LONG_ID}?change={_long().id}") as page:
         drawer = page.locator("#drawer")
