@@ -15,7 +15,10 @@ from app.client.reach import Cluster, Namespace, Program, TheCluster
 from app.client.server import Server
 from app.client.times import TimeError, is_time, length, moment, now
 
-At = Annotated[str | None, typer.Option(metavar="TIME", help="Until when; now when left out.")]
+At = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Until when: 2026-11-21T14:03:00Z, or 30m for as long ago; now when left out."),
+]
 From = Annotated[
     str | None, typer.Option("--from", metavar="TIME", help="Since when: 2026-11-21T14:03:00Z, or 30m for as long ago.")
 ]
@@ -49,7 +52,9 @@ def add_to(program: typer.Typer, called: Program) -> None:
 
 def what_changed(
     server: Server,
-    since: Annotated[str, typer.Argument(metavar="TIME", help="How far back, as 30s, 2h, 1d; or since when.")] = USUAL,
+    since: Annotated[
+        str, typer.Argument(metavar="TIME", help="How far back: 30s, 2h, 1d; or since when: 2026-11-21T14:03:00Z.")
+    ] = USUAL,
     at: At = None,
     namespace: Namespace = None,
     cluster: Cluster = None,
