@@ -23,6 +23,8 @@ _HOW_MUCH = re.compile(
 )
 """Names of settings that say how much, how often, how many at once, or for how long it is kept."""
 _TRIES = re.compile(r"retr(?:y|ies)|attempt", re.IGNORECASE)
+_MIGRATES = re.compile(r"migrat|flyway|liquibase|alembic|schema")
+"""How jobs are called that change the tables of a database."""
 _PARTS = re.compile(r"[\n,;&{}]")
 """What stands between the settings of one text: of lines, JSON, a query."""
 _WHEN = frozenset({"schedule", "timeZone", "concurrencyPolicy", "suspend", "startingDeadlineSeconds"})
@@ -82,8 +84,11 @@ def burdened(change: Change, keys: set[Named], top: Topology, add: Add, hops: fl
         for client in _told_the_same(keys, top) - keys:
             add(("shares", *client), hops + 1)
         for key in keys if change.verb is Verb.CREATE else ():
-            if not top.upstream.get(key) and (server := _named_after(key, top)):
+            server = None if top.upstream.get(key) else _named_after(key, top)
+            if server is not None:
                 add(("burdens", *server), hops + 2)
+            if _MIGRATES.search(key[1]):
+                _migrate(key, server, top, add, hops)
     if change.verb is not Verb.DELETE and acts:  # where more is asked, it may be by whoever is new
         _call_anew(change, keys, top, add, hops)
         for server in {server for key in keys for server in top.upstream.get(key, ())}:
@@ -122,6 +127,13 @@ def _write_anew(change: Change, server: Named, keys: set[Named], top: Topology, 
     if only_image(change):
         for client in {client for service in top.fronts.get(server, ()) for client in top.clients[service]} - keys:
             add(("beside", *client), hops + 1)
+
+
+def _migrate(job: Named, whose: Named | None, top: Topology, add: Add, hops: float) -> None:
+    """Add who else calls the databases whose tables a job changes: they know them as they were."""
+    for database in top.upstream.get(job) or top.upstream.get(whose or job, set()):
+        for client in {client for service in top.fronts.get(database, ()) for client in top.clients[service]} - {job}:
+            add(("migrated", *client), hops + 1)
 
 
 def _named_after(job: Named, top: Topology) -> Named | None:

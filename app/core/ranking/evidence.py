@@ -122,6 +122,7 @@ _SAYS = {
     "reads": "{} reads what is kept up by what depends on it",
     "unguarded": "Since then more pods of {} may be evicted at once, and some were",
     "asks": "What it changes calls {}",
+    "migrated": "It may change tables that {} reads, too",
     "beside": "It is a new version of what calls what {} calls",
 }
 """How a change leads to whom, by the way that it does."""

@@ -88,7 +88,7 @@ CLOCK_SKEW = timedelta(seconds=1)
 SOON = timedelta(seconds=10)
 """What is allowed, or runs, from now on shows in calls within this time: two slots."""
 
-BY_CALLING = (("shares",), ("burdens",), ("asks",), ("beside",))
+BY_CALLING = (("shares",), ("burdens",), ("asks",), ("beside",), ("migrated",))
 """Ways to what a client does to what it calls, and to others that call it."""
 _INTO_OTHERS = (("agent",), ("injected",))
 """Ways to what a program does for pods of others, or puts into them."""

@@ -38,7 +38,7 @@ def ways(entity: Entity, signal: Signal) -> tuple[Entity, ...]:
         return entity, ("burdens", *entity[1:])
     if signal.facts.get("reason") not in WHILE_RUNNING:
         return (entity,)
-    at_hand = (entity, *((way, *entity[1:]) for way in ("calls", "reads", "unguarded")))
+    at_hand = (entity, *((way, *entity[1:]) for way in ("calls", "reads", "unguarded", "migrated")))
     if signal.cause is SCHEMA:
         return (*at_hand, ("shares", *entity[1:]))
     if signal.cause in (UNREADABLE, UNFIT):

@@ -7,8 +7,10 @@ import pytest
 from app.core.edges.burdens import burdens
 from app.core.edges.indexing import topology
 from app.core.edges.reach import reach
+from app.core.edges.served import FAILS
 from app.core.model import Change, Json, ObjectState, Path, Verb
-from tests.core.factories import a_change, a_resource, a_state, a_workload
+from tests.core.company import first, ranked
+from tests.core.factories import a_change, a_resource, a_state, a_symptom, a_workload, after, an_alert, an_incident
 
 ENV: Path = ("spec", "template", "spec", "containers", (("name", "a"),), "env")
 
@@ -165,3 +167,42 @@ def test_a_new_version_is_beside_who_calls_the_same_server(path: Path, new: Json
     found = reach(a_change(a_resource("Deployment", "carts", "shop"), path=path, new=new), topology(states))
     beside = {entity[1:] for entity in found if entity[0] == "beside"}
     assert beside == ({("sales", "orders")} if is_beside else set())
+
+
+@pytest.mark.parametrize(
+    ("job", "says", "migrated"),
+    [
+        ("orders-migrate-88", "", {"orders", "history"}),
+        ("flyway-42", "postgres://orders-db.shop.svc:5432", {"orders", "history"}),
+        ("orders-export-88", "", set()),
+        ("migrate-42", "", set()),
+    ],
+)
+def test_a_migration_may_change_what_others_read(job: str, says: str, migrated: set[str]) -> None:
+    states = [
+        *told("orders", "shop", "postgres://orders-db.shop.svc:5432"),
+        *told("history", "shop", "postgres://orders-db.shop.svc:5432"),
+        *told("orders-db", "shop", "-"),
+        *told("stock", "shop", "postgres://stock-db.shop.svc:5432"),
+        *(told(job, "shop", says) if says else []),
+    ]
+    made = a_change(a_resource("Job", job, "shop"), path=(), old=None, new={}, verb=Verb.CREATE)
+    found = reach(made, topology(states))
+    assert {entity[2] for entity in found if entity[0] == "migrated"} == migrated
+
+
+def test_a_migration_is_suspected_where_who_reads_its_tables_answers_with_errors() -> None:
+    states = [
+        *told("orders", "shop", "postgres://orders-db.shop.svc:5432"),
+        *told("history", "shop", "postgres://orders-db.shop.svc:5432"),
+        *told("orders-db", "shop", "-"),
+    ]
+    job = a_resource("Job", "orders-migrate-88", "shop")
+    ranking = ranked(
+        a_change(job, at=after(-5), path=(), old=None, new={}, verb=Verb.CREATE),
+        incident=an_incident(an_alert(after(30), name="HighErrorRate", namespace="shop", service="history")),
+        symptoms=[a_symptom(a_resource("Deployment", "history", "shop"), FAILS, at=after(0), message="answers 500")],
+        states=states,
+    )
+    assert first(ranking) == ("Job", "orders-migrate-88")
+    assert any("It may change tables that history reads, too" in one.sentence for one in ranking.suspects[0].evidence)
