@@ -108,6 +108,7 @@ class _Habits:
 
     sorts: Counter[Trait] = field(default_factory=Counter)
     objects: Counter[Resource] = field(default_factory=Counter)
+    made: Counter[tuple[str, str]] = field(default_factory=Counter)
     since: dict[Trait | Resource, Change] = field(default_factory=dict)
 
     @property
@@ -126,6 +127,7 @@ class _Habits:
     def learn(self, change: Change) -> None:
         self.sorts[trait(change)] += 1
         self.objects[change.resource] += 1
+        self.made[change.resource.api_group, change.resource.kind] += change.verb is Verb.CREATE
 
     def broken_by(self, change: Change, before: Change | None) -> Change | None:
         """The change to the program that made it break its habits, where ``before`` is the latest one."""
@@ -146,10 +148,16 @@ class _Habits:
         chance (Good and Turing: I. J. Good, Biometrika 40, 1953).
         """
         if trait(change) not in self.sorts:
-            return True
+            return not self._ends(change)
         once = sum(count == 1 for count in self.objects.values())
         is_habitual = self.objects.total() >= ENOUGH and once <= RARELY * self.objects.total()
         return is_habitual and change.resource not in self.objects
+
+    def _ends(self, change: Change) -> bool:
+        """Whether it only takes away what it makes all the time: a sign-up's trial ends as it began. Who applies what
+        people wrote takes away what they did."""
+        made = self.made[change.resource.api_group, change.resource.kind]
+        return change.verb is Verb.DELETE and made >= ENOUGH and not deploys(change.actor.name)
 
 
 def _waits(change: Change) -> timedelta:

@@ -121,6 +121,28 @@ def test_other_objects_than_ever_belong_to_what_changed_the_writer(objects: int,
     assert found == (dict.fromkeys((one.id for one in then[1:]), rollout) if habitual else {})
 
 
+@pytest.mark.parametrize(("made", "is_set_off"), [(8, False), (3, True)])
+def test_what_a_program_makes_all_the_time_it_takes_away_in_time(made: int, *, is_set_off: bool) -> None:
+    """Of a sign-up that makes trials, and takes each away when it is over."""
+    trials = [a_resource("Trial", f"trial-{n}", "kube-system") for n in range(made + 1)]
+    created = [a_change(one, at=after(-95 + n), verb=Verb.CREATE, actor=SCALER) for n, one in enumerate(trials[1:])]
+    config = a_change(CONFIG, at=after(-30), path=("data", "page-size"))
+    deleted = a_change(trials[0], at=after(-10), verb=Verb.DELETE, actor=SCALER)
+    found = set_off([early(), *created, config, deleted], topology(the_scaler()))
+    assert found == ({deleted.id: config} if is_set_off else {})
+
+
+def test_what_a_tool_applies_all_the_time_it_takes_away_as_it_was_told() -> None:
+    maps = [a_resource("ConfigMap", f"settings-{n}") for n in range(9)]
+    created = [a_change(one, at=after(-95 + n), verb=Verb.CREATE, actor=ARGO) for n, one in enumerate(maps[1:])]
+    config = a_change(a_resource("ConfigMap", "argocd-cm", "argocd"), at=after(-30), path=("data", "a"))
+    deleted = a_change(maps[0], at=after(-10), verb=Verb.DELETE, actor=ARGO)
+    controller = a_resource("StatefulSet", "argocd-application-controller", "argocd")
+    reads: Json = {"name": "c", "envFrom": [{"configMapRef": {"name": "argocd-cm"}}]}
+    states = [a_workload(controller, serviceAccountName=controller.name, containers=[reads])]
+    assert set_off([early(), *created, config, deleted], topology(states)) == {deleted.id: config}
+
+
 def test_a_window_that_just_began_cannot_say_what_is_new() -> None:
     config = a_change(CONFIG, at=after(-30), path=("data", "threshold"))
     assert set_off([config, taint("a", at=-20)], topology(the_scaler())) == {}
