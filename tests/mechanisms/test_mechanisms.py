@@ -83,6 +83,17 @@ KNOWN = {
     "carrier-sends-a-record-that-nobody-can-read": "a topic that the message does not name is nearer",
     "hub-of-the-roaming-sends-points-without-connectors": "what a flag has to do with what is not borne is not known",
     "machine-under-the-only-guard-dies": "a policy is believed where its guard's node is lost",
+    "menus-indexed-again-at-noon": "a Job of a quarter of an hour ago that works on is outweighed by a release",
+    "stream-of-order-events-is-not-trimmed-any-more": "who of several fills a store that all write to is not known",
+    "one-notifier-holds-all-messages": "that a message is held for as long as it may be shows how old the cause is",
+    "tokens-of-an-hour-end-all-at-once": "that what lives for an hour ends together is not known",
+    "wholesaler-sends-its-list-in-another-encoding": "another field of the CronJob that fails is believed",
+    "reporter-of-policies-lists-all-pods-every-second": "who always called much, as far as is known, is not suspected",
+    "path-of-the-role-in-the-vault-moved": "from an ExternalSecret that fails nothing leads to who lacks its Secret",
+    "family-of-machines-too-small-for-the-solver": "a CronJob of minutes ago is nearer than a pool that is named",
+    "pods-of-one-node-more-than-its-addresses": "how many pods share the addresses of a node is not known",
+    "table-of-connections-made-smaller-on-all-nodes": "what many complain of does not lead to the settings of nodes",
+    "machines-renewed-with-another-version-of-control-groups": "an image of nodes leads to no program that is killed",
     "tuning-of-the-nodes-falls-back-to-the-default": "limits of the kernel are met by pods that come later",
 }
 """By name: what is not known of these yet, so that they are wrong."""

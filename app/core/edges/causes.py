@@ -70,6 +70,7 @@ NETWORK = Cause(
     ),
     any_of(
         ON_NODES,
+        makes_nodes,
         connects,
         is_a(*ACCESS),
         is_a("RuntimeClass"),

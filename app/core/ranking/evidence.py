@@ -10,7 +10,7 @@ import math
 from datetime import timedelta
 
 from app.core.edges.mechanism import SERVING
-from app.core.edges.program_causes import EXHAUSTED
+from app.core.edges.program_causes import DISK, EXHAUSTED
 from app.core.entities import WORKLOADS, workload
 from app.core.findings import Evidence
 from app.core.model import SLOT_SECONDS, Change, Outcome, Verb
@@ -27,7 +27,7 @@ from app.core.ranking.lessened import left, lessened
 from app.core.ranking.overrun import overrun
 from app.core.ranking.priors import ROOM, by_itself, novelty, plane, risk
 from app.core.ranking.scoped import NAMED, in_scope
-from app.core.ranking.short_of import comes_later
+from app.core.ranking.short_of import FULL, comes_later
 from app.core.ranking.together import together
 from app.core.ranking.worded import worded
 from app.core.signals.blamed import BLAMES
@@ -202,9 +202,9 @@ def time_before(case: Case, facts: Facts) -> Evidence | None:
     if in_time < 1.0:
         return None
     lag = max(timedelta(), case.onset.at - at)
-    weight = _near(lag, TAU_ONSET, facts)
+    weight = _near(lag, TAU_ONSET, facts.between)
     if weight < 0 and _comes_later(case, facts):
-        weight = min(0.0, _near(lag, TAU_LATER, facts))
+        weight = min(0.0, _near(lag, TAU_LATER, 0))
     weight = min(weight, facts.keeps * weight)  # what speaks against it still does
     count = "one other change" if facts.between == 1 else f"{facts.between} other changes"
     rivals = f"; {count} came between" if facts.between else "; nothing came between"
@@ -224,8 +224,8 @@ def _comes_later(case: Case, facts: Facts) -> bool:
     return not is_anew and any(comes_later(change, match.signal) for match in facts.matches)
 
 
-def _near(lag: timedelta, tau: timedelta, facts: Facts) -> float:
-    return NEAR * (1.0 - math.log1p(lag / tau) - 0.25 * math.log1p(facts.between))
+def _near(lag: timedelta, tau: timedelta, between: int) -> float:
+    return NEAR * (1.0 - math.log1p(lag / tau) - 0.25 * math.log1p(between))
 
 
 def after_onset(case: Case, facts: Facts) -> Evidence | None:
@@ -337,7 +337,8 @@ def _is_for_others(candidate: Candidate, match: Match) -> bool:
 
 def _fills(signal: Signal) -> bool:
     """Whether something ran out that is taken bit by bit."""
-    return signal.cause is EXHAUSTED or signal.facts.get("reason") in {"OOMKilled", *SHORT}
+    is_full = signal.cause in (EXHAUSTED, DISK) or FULL.search(signal.text) is not None
+    return is_full or signal.facts.get("reason") in {"OOMKilled", *SHORT}
 
 
 def unexplained(case: Case, facts: Facts) -> Evidence | None:

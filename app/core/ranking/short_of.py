@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from app.core.edges.amounts import KILLED, left_of
-from app.core.edges.program_causes import EXHAUSTED
+from app.core.edges.mechanism import BEFORE_RUNNING
+from app.core.edges.program_causes import DISK, EXHAUSTED
 from app.core.entities import WORKLOADS, workload
-from app.core.model import Change, Verb
+from app.core.model import Change, FieldDiff, Verb
 from app.core.ranking.ways import SCARCE
 from app.core.signals.signal import Signal, SignalKind
 
@@ -13,6 +16,22 @@ HALF = 0.5
 """What is left of it at most."""
 AT_MOST = frozenset({"TooManyReplicas"})
 """An autoscaler says so that would make more pods than it may."""
+
+
+_HOLDS = re.compile(r"heap|-Xmx|RAMPercentage|max-old-space|cache|buffer|prefetch|batch|in.?flight", re.IGNORECASE)
+"""Settings of how much a program keeps in its memory."""
+FULL = re.compile(
+    r"connection is not available|pool (?:is )?(?:exhausted|timed out|limit)|pool limit|maxmemory|used memory >",
+    re.IGNORECASE,
+)
+"""What is taken bit by bit and not given back."""
+
+
+_NEXT = BEFORE_RUNNING | {"FailedCreatePodSandBox"}
+"""What pods complain of that are made."""
+_AT_INTERVALS = re.compile(r"SecretStore\Z|Issuer\Z|\AVault(?:Auth|Connection)\Z|\AVerticalPodAutoscaler\Z")
+"""Kinds that are gone by as the next secret is fetched, certificate signed or recommendation made: each hour, or day
+(https://external-secrets.io/latest/api/externalsecret/#update-behavior)."""
 
 
 def is_short(change: Change, signal: Signal) -> bool:
@@ -26,15 +45,27 @@ def is_short(change: Change, signal: Signal) -> bool:
 def comes_later(change: Change, signal: Signal) -> bool:
     """Whether what is complained of shows long after a change as a rule: as more is asked of what it left less, or as
     what its new program takes, and does not give back, is used up."""
-    return is_short(change, signal) or _fills(change, signal)
+    return is_short(change, signal) or _fills(change, signal) or _waits_for_the_next(change, signal)
 
 
 def _fills(change: Change, signal: Signal) -> bool:
     home = workload(change.resource.namespace, change.resource.name)
     if change.resource.kind not in WORKLOADS or home not in signal.about:
         return False
-    is_new = change.verb is Verb.UPDATE and any(diff.path[-1:] == ("image",) for diff in change.diffs)
-    return is_new and (signal.cause is EXHAUSTED or _of_memory(signal))
+    is_new = change.verb is Verb.UPDATE and any(map(_is_program, change.diffs))
+    return is_new and (signal.cause in (EXHAUSTED, DISK) or _of_memory(signal) or FULL.search(signal.text) is not None)
+
+
+def _is_program(diff: FieldDiff) -> bool:
+    """Whether it is another program, or how much that may hold."""
+    return diff.path[-1:] == ("image",) or _HOLDS.search(f"{diff.path} {diff.new}") is not None
+
+
+def _waits_for_the_next(change: Change, signal: Signal) -> bool:
+    """Whether it says how the next pods are made, placed or given what they need, and these are what fails; or it is
+    gone by at intervals."""
+    kind = change.resource.kind
+    return _AT_INTERVALS.search(kind) is not None or (kind not in WORKLOADS and signal.facts.get("reason") in _NEXT)
 
 
 def _of_memory(signal: Signal) -> bool:

@@ -3,10 +3,14 @@ up."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from app.core.findings import Evidence
 from app.core.model import Change, Outcome, Rollout, Symptom
+from app.core.ranking import short_of
+from app.core.signals.complaints import symptom_signals
 from tests.core.company import ranked
 from tests.core.factories import a_change, a_resource, a_symptom, a_workload, after, an_alert, an_incident
 
@@ -33,11 +37,12 @@ def fewer() -> Change:
     return a_change(WEB, at=after(AGO), path=("spec", "replicas"), old=9, new=3)
 
 
-def evidence(change: Change, *symptoms: Symptom) -> dict[str, Evidence]:
+def evidence(change: Change, *symptoms: Symptom, between: Iterable[Change] = ()) -> dict[str, Evidence]:
     """What is said of a change of a quarter of an hour ago whose rollout went through, by rule."""
     rollout = Rollout(WEB, "uid", 2, after(AGO), Outcome.COMPLETE, after(AGO + 30), change.id)
     ranking = ranked(
         change,
+        *between,
         incident=an_incident(an_alert(after(30), name="Down", namespace="shop", deployment="web")),
         symptoms=list(symptoms),
         states=[a_workload(WEB)],
@@ -69,3 +74,49 @@ def test_it_still_explains_what_is_complained_of() -> None:
     plain = a_change(WEB, at=after(AGO), path=(*IMAGE[:-1], "args"), old=["--v=1"], new=["--v=2"])
     assert evidence(released(), killed())["symptoms"].weight > 1.5 * evidence(plain, killed())["symptoms"].weight
     assert evidence(fewer(), late())["symptoms"].weight > 1.5 * evidence(plain, late())["symptoms"].weight
+
+
+@pytest.mark.parametrize(
+    ("message", "comes_later"),
+    [
+        ("HikariPool-1 - Connection is not available, request timed out after 30000ms (total=20, active=20)", True),
+        ("QueuePool limit of size 5 overflow 10 reached, connection timed out", True),
+        ("ReplyError: OOM command not allowed when used memory > 'maxmemory'.", True),
+        ("OSError: [Errno 28] No space left on device", True),
+        ("dial tcp 10.0.0.7:80: connect: connection refused", False),
+    ],
+)
+def test_what_a_release_takes_and_does_not_give_back_is_used_up_in_time(message: str, *, comes_later: bool) -> None:
+    told = evidence(released(), a_symptom(WEB, "Error", at=after(0), message=message, count=9))
+    assert (told["time"].weight > -0.5) is comes_later
+    assert (told["rollout"].weight > -2.0) is comes_later
+
+
+def test_how_much_a_heap_may_hold_is_held_in_time() -> None:
+    options = (*IMAGE[:-1], "env", (("name", "JAVA_TOOL_OPTIONS"),), "value")
+    heap = a_change(WEB, at=after(AGO), path=options, old="", new="-XX:MaxRAMPercentage=95")
+    traced = a_change(WEB, at=after(AGO), path=options, old="", new="-Dtrace=on")
+    assert evidence(heap, killed())["time"].weight > evidence(traced, killed())["time"].weight + 1.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "comes_later"),
+    [
+        ("StorageClass", "FailedScheduling", True),
+        ("EC2NodeClass", "FailedCreatePodSandBox", True),
+        ("StorageClass", "Unhealthy", False),
+        ("ClusterSecretStore", "Unhealthy", True),
+        ("VerticalPodAutoscaler", "EvictedByVPA", True),
+        ("Deployment", "FailedScheduling", False),
+    ],
+)
+def test_what_says_how_the_next_ones_are_made_waits_for_these(kind: str, reason: str, *, comes_later: bool) -> None:
+    change = a_change(a_resource(kind, "web", "shop"), at=after(AGO), path=("spec", "x"), old=1, new=2)
+    complaint = symptom_signals([a_symptom(WEB, reason, at=after(0), count=9)], start=after(-60), end=after(30))[0]
+    assert short_of.comes_later(change, complaint) is comes_later
+
+
+def test_how_many_came_between_says_nothing_of_what_comes_later() -> None:
+    between = [a_change(a_resource("ConfigMap", f"a-{n}", f"b-{n}"), at=after(n - 500), new=n) for n in range(100)]
+    few, many = evidence(released(), killed()), evidence(released(), killed(), between=between)
+    assert few["time"].weight == many["time"].weight
