@@ -15,6 +15,7 @@ from app.core.changes.recipe import Known
 from app.core.changes.revert import revert_recipe
 from app.core.changes.revert_write import NothingLeftError, NoWriteError, Tried, UndoError, Write, write_of
 from app.core.model import Change
+from app.core.objects import kinds
 from app.core.roles import Role
 from app.store import audit
 from app.store.audit import Action
@@ -61,8 +62,11 @@ class _Asked:
 
 
 def offer(request: Request, change: Change, known: Known) -> Offer | None:
-    """None where nothing is said: it is not done in the cluster, or not for who asks."""
+    """None where nothing is said: it is not done in the cluster, or not for who asks; or the cluster knows nothing of
+    it, which its recipe says, with where it is undone."""
     if not has(request, Role.OPERATOR) or not deps_of(request).reverts.is_offered(change.resource.cluster):
+        return None
+    if kinds.told_by(change.resource.api_group):
         return None
     try:
         _, who = _whose(request, change)

@@ -286,6 +286,27 @@ async def test_that_nothing_is_left_to_undo_is_said_once(app: FastAPI, site: Sit
     assert "/dry-run" not in page
 
 
+@pytest.mark.parametrize("groups", [GROUPS, None])
+async def test_that_kubernetes_does_not_know_it_is_said_once(
+    app: FastAPI, site: Site, cluster: Cluster, groups: tuple[str, ...] | None
+) -> None:
+    change = world.a_change(
+        "new-checkout", at=world.START, kind="feature flag", api_group="external:launchdarkly", diffs=CHANGE.diffs
+    )
+    async with site.database.write.begin() as conn:
+        await record(conn, Batch(world.CLUSTER, changes=(change,)))
+    async with await browser(app, site, groups=groups) as alice:
+        page = (await alice.get(f"/changes/{change.id}")).text
+        assert "Kubernetes does not know it: undo it where it was made, in launchdarkly." in page
+        assert "It cannot be undone from here" not in page
+        assert "/dry-run" not in page
+        if groups:
+            refused = await alice.post(f"/changes/{change.id}/dry-run")
+            assert refused.status_code == 409
+            assert "Kubernetes does not know it: it is undone where it was made, in launchdarkly" in refused.text
+    assert cluster.asked == []
+
+
 async def test_what_no_request_undoes_is_told_why(app: FastAPI, site: Site, cluster: Cluster) -> None:
     async with await browser(app, site) as alice:
         nowhere = await alice.post(f"/changes/{'0' * 28}/dry-run")
