@@ -8,6 +8,7 @@ from playwright.async_api import ViewportSize, expect
 
 from app.core.findings import Scope
 from app.core.model import Batch, Change, FieldDiff, version_key
+from app.core.roles import Role
 from app.store import incidents
 from app.store.record import record
 from app.web.filters import object_path
@@ -89,6 +90,17 @@ async def test_no_kind_and_no_small_line_is_cut_where_nobody_can_point_at_it(vis
     async with visit(path, viewport=PHONE) as page:
         assert await page.locator(".rows td.kind").count() > 5
         assert await page.evaluate(cut) == []
+
+
+@pytest.mark.parametrize("width", [360, 390, 660, 1204])
+@pytest.mark.parametrize("path", ["/explore", "/changes", "/audit"])
+async def test_the_times_between_which_is_asked_are_whole(visit: Visit, path: str, width: int) -> None:
+    asked = f"{path}?from=2026-11-20T13:00:00Z&to=2026-11-20T14:00:00Z"
+    async with visit(asked, role=Role.ADMIN, viewport={"width": width, "height": 900}) as page:
+        for name in ("from", "to"):
+            field = page.locator(f".filters [name={name}]")
+            assert "T1" in await field.input_value()
+            assert await field.evaluate("one => one.scrollWidth <= one.clientWidth"), name
 
 
 async def test_a_long_diff_shows_what_differs_and_can_be_closed_from_its_end(visit: Visit) -> None:

@@ -15,6 +15,7 @@ from app.core.watching import Unseen, Watching
 from app.store import codes, collectors, seen
 from app.store.collectors import Standing
 from app.store.record import record
+from app.web.cluster_pages import MOST_GAPS
 from tests.web import world
 from tests.web.conftest import Site, deps, site
 
@@ -120,3 +121,22 @@ async def test_gaps_of_one_cluster_hide_none_of_another(site: Site) -> None:
         page = (await client.get("/clusters")).text
     assert "the quiet one slept" in page
     assert "it blinked" in page
+
+
+async def test_what_is_beyond_the_first_gaps_can_be_unfolded(site: Site, live: str) -> None:
+    silent = tuple(Unseen(f"Kind{n:02}", SILENT.since, f"it is silent, {n}") for n in range(MOST_GAPS + 3))
+    ago = [NOW - timedelta(days=2, minutes=n) for n in range(MOST_GAPS + 1)]
+    async with site.database.write.begin() as conn:
+        epoch = await collectors.epoch_of(conn, live, "me")
+        assert epoch
+        await collectors.renew(conn, live, epoch, Watching("v1.36.3", 64, silent, 0, ()))
+        blinks = tuple(Gap(live, "Pod", at, at, f"it blinked, {n}") for n, at in enumerate(ago))
+        await record(conn, Batch(live, gaps=blinks))
+    async with site.client() as client:
+        page = (await client.get("/clusters")).text
+    kinds, older = (folded.split("</details>")[0] for folded in page.split("<details>")[1:3])
+    assert "and 3 more kinds" in kinds
+    assert all(f"Kind{n}" in kinds for n in range(MOST_GAPS, MOST_GAPS + 3))
+    assert f"Kind{MOST_GAPS - 1}" not in kinds
+    assert "and 1 older gap of this week" in older
+    assert f"it blinked, {MOST_GAPS}" in older
