@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -27,6 +28,7 @@ from app.core.phrases import (
 )
 
 STUCK_AFTER = timedelta(hours=1)
+_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 def day_time(at: datetime) -> str:
@@ -99,6 +101,11 @@ def is_moving(rollout: Rollout, now: datetime) -> bool:
     return rollout.outcome is Outcome.RUNNING and now - rollout.started_at < STUCK_AFTER
 
 
+def humps(word: str) -> list[str]:
+    """A kind or a reason, cut where it may go on in the next line: ``Horizontal``, ``Pod``, ``Autoscaler``."""
+    return _HUMP.split(word)
+
+
 def query(wanted: dict[str, Any], **changed: Any) -> str:
     """A query string: ``wanted`` with some of it changed; None and "" are left out."""
     merged = {name: item for name, item in (wanted | changed).items() if item not in (None, "")}
@@ -117,6 +124,7 @@ FILTERS: dict[str, Callable[..., object]] = {
     "in_parts": in_parts,
     "exact": exact_time,
     "how_far": how_far,
+    "humps": humps,
     "is_elsewhere": is_elsewhere,
     "is_moving": is_moving,
     "lane": lane_of,

@@ -81,15 +81,29 @@ async def test_the_longest_names_stay_in_the_page(visit: Visit, path: str, viewp
         assert await page.evaluate(outside, viewport["width"]) == []
 
 
+CUT = """all => all.flatMap(one => [one, ...one.querySelectorAll("*")])
+    .filter(one => one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).overflowX !== "visible")
+    .map(one => one.textContent)"""
+
+
 @pytest.mark.parametrize("path", ["/changes", INCIDENT])
-async def test_no_kind_and_no_small_line_is_cut_where_nobody_can_point_at_it(visit: Visit, path: str) -> None:
+async def test_no_kind_is_cut_where_nobody_can_point_at_it(visit: Visit, path: str) -> None:
     """A title shows to who has a mouse."""
-    cut = """() => [...document.querySelectorAll(":is(.rows td.kind, .lane .label small), :is(.kind, .label small) *")]
-        .filter(one => one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).overflowX !== "visible")
-        .map(one => one.textContent)"""
     async with visit(path, viewport=PHONE) as page:
-        assert await page.locator(".rows td.kind").count() > 5
-        assert await page.evaluate(cut) == []
+        kinds = page.locator(".rows td.kind")
+        assert await kinds.count() > 5
+        assert await kinds.evaluate_all(CUT) == []
+
+
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["wide", "narrow"])
+@pytest.mark.parametrize("incident_id", [world.incident().id, LONG_ID], ids=["usual", "long"])
+async def test_no_small_line_of_the_drawing_is_cut(visit: Visit, viewport: ViewportSize, incident_id: str) -> None:
+    async with visit(f"/incidents/{incident_id}", viewport=viewport) as page:
+        lines = page.locator("#chart .lane .label small")
+        assert await lines.count() > 1
+        assert await lines.evaluate_all(CUT) == []
+        out = "all => all.filter(one => one.scrollWidth > one.parentElement.clientWidth).map(one => one.textContent)"
+        assert await lines.evaluate_all(out) == [], "none is wider than its label"
 
 
 @pytest.mark.parametrize("width", [360, 390, 660, 1204])

@@ -1,10 +1,11 @@
-"""Bars of the timeline: round where they begin and end, cut where the window does."""
+"""Bars of the timeline: round where they begin and end, cut where the window does; and the small lines beside them."""
 
 from __future__ import annotations
 
 import pytest
 
 from app.core.screen.lanes import Lane, Spot
+from app.web import templates
 from app.web.drawing import _lane
 
 
@@ -40,3 +41,17 @@ def test_of_a_suspect_no_part_is_covered() -> None:
     spots = (Spot(0, 1000, 0, "suspect", "c1", "web"), Spot(0, 1000, 0, "plain", "c2", "api"))
     styles = [one.style for one in _lane(Lane("rollouts", "Rollouts", "2", "bar", 1, spots)).strokes]
     assert styles == ["bar cut plain", "bar plain", "bar cut suspect", "bar suspect"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("FailedComputeMetricsReplicas, Pulled", "Failed<wbr>Compute<wbr>Metrics<wbr>Replicas, Pulled"),
+        ("NetworkPolicy, Role + 2", "NetworkPolicy, Role + 2"),
+        ("<b>" + "aB" * 10, "&lt;b&gt;" + "a" + "<wbr>Ba" * 9 + "<wbr>B"),
+    ],
+    ids=["long", "short", "hostile"],
+)
+def test_a_long_word_under_a_lanes_title_goes_on_in_the_next_line_between_its_parts(text: str, expected: str) -> None:
+    page = templates.environment().from_string('{% import "_macros.html" as ui %}{{ ui.humps(text) }}')
+    assert page.render(text=text) == expected
