@@ -33,6 +33,10 @@ async def test_a_limited_token_is_made_and_listed_with_its_scope(database: Datab
     assert " viewer     until" in unlimited
 
 
+async def test_that_there_is_no_token_is_said(database: Database) -> None:
+    assert await command.listed(database, now=NOW + timedelta(days=3650)) == ["no tokens"]
+
+
 async def test_a_link_that_logs_in_has_a_scope(database: Database) -> None:
     link = await installation.login_link(database, "http://f.test", role=Role.VIEWER, scope=SHOP)
     async with database.write.begin() as conn:
@@ -80,6 +84,7 @@ async def test_sessions_are_listed_and_ended(database: Database) -> None:
         await session_command.revoke(database, 0, None, now=NOW)
     assert await session_command.revoke(database, int(linked.split()[0]), None, now=NOW) == "1 session ended"
     assert await session_command.revoke(database, None, None, now=NOW) == "0 sessions ended"
+    assert await session_command.listed(database, now=NOW) == ["nobody is signed in"]
 
 
 async def test_a_session_whose_last_use_is_not_noted_yet_is_listed_as_idle(database: Database) -> None:

@@ -51,6 +51,8 @@ WRITTEN = {
     "nodes": "--node",
 }
 """What REST calls otherwise than a command line does -> what is written there."""
+SHOWN_BY = {"change_id": "changes -o wide", "incident_id": "incident list"}
+"""An id that REST may not know -> the command that lists those there are."""
 
 
 class NotSetError(Expected):
@@ -111,8 +113,10 @@ class Program:
 
 
 def _as_written(error: RefusedError) -> str:
-    """What is refused, by the name under which it was written at the command line."""
+    """What is refused, by the name under which it was written at the command line; of an id, where there are some."""
     said, name = str(error), error.field.partition(".")[0]
+    if error.status == 404 and name in SHOWN_BY:
+        return f"{said}: `{SHOWN_BY[name]}` shows those there are"
     is_named = name in WRITTEN and said.startswith(f"{error.field}: ")
     return WRITTEN[name] + said.removeprefix(error.field) if is_named else said
 

@@ -15,11 +15,13 @@ IDLE = "(idle: ended, unless it was used within the last minute)"
 
 
 async def listed(database: Database, *, now: datetime) -> list[str]:
-    """A line for each session that is open now, and then for each that may be: its last use may not be noted yet."""
+    """A line for each session that is open now, and then for each that may be: its last use may not be noted yet; or
+    the one that there is none."""
     async with database.read.connect() as conn:
         idle = await sessions.read_idle(conn, now=now)
         is_open = await sessions.read(conn, now=now)  # after it: what is noted meanwhile is in one of them
-    return [*(line(one) for one in is_open), *(f"{line(one)}  {IDLE}" for one in idle)]
+    found = [*(line(one) for one in is_open), *(f"{line(one)}  {IDLE}" for one in idle)]
+    return found or ["nobody is signed in"]
 
 
 def line(found: Token) -> str:

@@ -47,9 +47,10 @@ async def create(
 
 
 async def listed(database: Database, *, now: datetime) -> list[str]:
-    """A line for each token that works now."""
+    """A line for each token that works now; or the one that there is none."""
     async with database.read.connect() as conn:
-        return [line(found) for found in await tokens.read(conn, now=now)]
+        found = await tokens.read(conn, now=now)
+    return [line(one) for one in found] or ["no tokens"]
 
 
 def line(found: Token) -> str:

@@ -236,7 +236,10 @@ def test_how_to_undo_a_change_and_its_object_before(site: Asked) -> None:
     text = site.said("revert", change_id)
     assert "Undo it:" in text or "No command undoes it." in text
     refused = site.run("revert", "0" * 28)
-    assert (refused.returncode, refused.stderr) == (2, "foreshock: there is no change of this id\n")
+    assert (refused.returncode, refused.stderr) == (
+        2,
+        "foreshock: there is no change of this id: `changes -o wide` shows those there are\n",
+    )
     none = site.run("revert", change_id, "--manifest")
     assert none.returncode == 2
     assert "was not recorded" in none.stderr or "was not there" in none.stderr
@@ -256,7 +259,9 @@ def test_how_to_undo_a_change_and_its_object_before(site: Asked) -> None:
         (("what-changed", "soon"), "TIME: 'soon' is no time with a zone"),
         (("changes", "--cluster", "moon"), "there is no cluster 'moon': known are shop"),
         (("changes", "--verb", "patch"), "verb: "),
-        (("suspects", "0000"), "there is no incident of this id"),
+        (("suspects", "0000"), "there is no incident of this id: `incident list` shows those there are"),
+        (("revert", "nonsense"), "there is no change of this id: `changes -o wide` shows those there are"),
+        (("revert", "nonsense", "--manifest"), "there is no change of this id: `changes -o wide`"),
         (("who-calls", "pods", "nodes"), "one resource, and one length of time"),
         (("who-calls", "--by", "shoe"), "by: "),
         (("incident", "open", "x", "--cluster", "nowhere"), "cluster: "),
