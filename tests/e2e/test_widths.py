@@ -271,6 +271,12 @@ async def test_of_a_long_title_both_ends_are_seen(
         assert await title.evaluate("one => one.scrollHeight <= one.clientHeight || one.tagName === 'A'"), "not cut off"
 
 
+@pytest.mark.parametrize("width", [660, 900])
+async def test_a_title_has_the_width_of_a_narrow_window_to_itself(visit: Visit, width: int) -> None:
+    async with visit(INCIDENT, viewport={"width": width, "height": 900}) as page:
+        assert (await box(page.locator("h1")))["width"] > width * 0.9
+
+
 @pytest.mark.parametrize(("width", "most"), [(1440, 140), (1024, 200), (700, 400)])
 async def test_a_long_name_is_cut_off_nowhere_else_and_leaves_room(visit: Visit, width: int, most: int) -> None:
     async with visit(f"/changes?cluster={CLUSTER}", viewport={"width": width, "height": 900}) as page:
