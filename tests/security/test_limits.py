@@ -8,6 +8,7 @@ import json
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -209,9 +210,9 @@ def test_a_hundred_who_never_finish_their_requests_keep_nobody_waiting(
     dsn: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     token = run("token", "create", "--role", "viewer", dsn=dsn).split()[-1]
-    with program(dsn, tmp_path, "--port", "0") as (process, address):
+    with program(dsn, tmp_path, "--port", "0") as (process, address), ExitStack() as stack:
         where = (urlsplit(address).hostname, urlsplit(address).port)
-        slow = [socket.create_connection(where) for _ in range(200)]
+        slow = [stack.enter_context(socket.create_connection(where)) for _ in range(200)]
         for number, one in enumerate(slow):
             head = b"POST /api/v1/incidents HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n" % token.encode()
             one.sendall(head if number % 2 else head + b"Content-Length: 60000\r\n\r\n{")
@@ -221,8 +222,6 @@ def test_a_hundred_who_never_finish_their_requests_keep_nobody_waiting(
                 began = time.monotonic()
                 assert client.get("/api/v1/gaps").status_code == 200
                 took.append(time.monotonic() - began)
-        for one in slow:
-            one.close()
         assert sorted(took)[-2] < 1
         assert _resident(process.pid) - before < 64 * MIB
     record_property("connections that never finish, beside which answers come", len(slow))
