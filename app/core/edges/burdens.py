@@ -23,6 +23,7 @@ _HOW_MUCH = re.compile(
 )
 """Names of settings that say how much, how often, how many at once, or for how long it is kept."""
 _TRIES = re.compile(r"retr(?:y|ies)|attempt", re.IGNORECASE)
+"""Names of those of them that say how often is tried again."""
 _MIGRATES = re.compile(r"migrat|flyway|liquibase|alembic|schema")
 """How jobs are called that change the tables of a database."""
 _PARTS = re.compile(r"[\n,;&{}]")

@@ -56,7 +56,6 @@ NOT_TRUSTED = _any(
 """Of a certificate that is shown: by an issuer that is not trusted, or for another name."""
 UNKNOWN_AUTHORITY = _any(
     r"PKIX path|UnknownIssuer|unable.to.get.(?:local.)?issuer|unknown (?:certificate )?authority|unknown.ca\b",
-    r"CERTIFICATE_VERIFY_FAILED",
 )
 """That one by an issuer that is not known at all."""
 NOT_LET_IN = _any(

@@ -16,17 +16,13 @@ HALF = 0.5
 """What is left of it at most."""
 AT_MOST = frozenset({"TooManyReplicas"})
 """An autoscaler says so that would make more pods than it may."""
-
-
 _HOLDS = re.compile(r"heap|-Xmx|RAMPercentage|max-old-space|cache|buffer|prefetch|batch|in.?flight", re.IGNORECASE)
 """Settings of how much a program keeps in its memory."""
 FULL = re.compile(
     r"connection is not available|pool (?:is )?(?:exhausted|timed out|limit)|pool limit|maxmemory|used memory >",
     re.IGNORECASE,
 )
-"""What is taken bit by bit and not given back."""
-
-
+"""How it is said that something is used up which is taken bit by bit."""
 _NEXT = BEFORE_RUNNING | {"FailedCreatePodSandBox"}
 """What pods complain of that are made."""
 _AT_INTERVALS = re.compile(r"SecretStore\Z|Issuer\Z|\AVault(?:Auth|Connection)\Z|\AVerticalPodAutoscaler\Z")
@@ -43,8 +39,8 @@ def is_short(change: Change, signal: Signal) -> bool:
 
 
 def comes_later(change: Change, signal: Signal) -> bool:
-    """Whether what is complained of shows long after a change as a rule: as more is asked of what it left less, or as
-    what its new program takes, and does not give back, is used up."""
+    """Whether what is complained of shows long after a change as a rule: as more is asked of what it left less, as
+    what its new program takes, and does not give back, is used up, or with the next one that is made by it."""
     return is_short(change, signal) or _fills(change, signal) or _waits_for_the_next(change, signal)
 
 

@@ -76,7 +76,7 @@ from app.core.signals.worked import with_came_up, with_passed, with_rolled_out
 
 NONE_SCORE = 2.3
 """The score of "none of these", however many candidates there are: how many other changes came between is weighed of
-each already. Scores are log-odds as they stand: docs/evaluation.md has how it was measured (docs/decisions/0071)."""
+each already. Scores are log-odds as they stand. docs/decisions/0071 has how it was measured."""
 LATE_ALERT = timedelta(minutes=15)
 """A person's start time may be this wrong, so onsets are looked for this long after it too."""
 RATED = timedelta(minutes=5)

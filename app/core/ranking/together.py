@@ -19,9 +19,7 @@ _TAKEN = re.compile(
     re.IGNORECASE,
 )
 """What one of them may have taken from the others."""
-_BY_LONG = re.compile(
-    r"\b(?:dai|week|month)ly\b|\bper (?:day|week|month)\b|\bof the (?:day|week|month)\b", re.IGNORECASE
-)
+_BY_LONG = re.compile(r"\b(?:dai|week|month)ly\b|\b(?:per|of the) (?:day|week|month)\b", re.IGNORECASE)
 """What is given for so long is hardly used up by what came minutes ago."""
 
 

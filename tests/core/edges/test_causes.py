@@ -109,6 +109,7 @@ def kind(name: str, *path: str, verb: Verb = Verb.UPDATE, new: Json = "x") -> Ch
         ('"GET /me HTTP/1.1" 401 -', image(), True),
         ("POST http://ledger.shop.svc/: 401 Unauthorized", image(), False),
         (SHIM, kind("DaemonSet"), True),
+        ('plugin type="aws-cni" failed (add): failed to setup network for sandbox "2585"', kind("EC2NodeClass"), True),
         (SHIM, image(), False),
         ("delivery acknowledgement on channel 1 timed out", image(), True),
         ("delivery acknowledgement on channel 1 timed out", kind("RabbitmqCluster"), False),

@@ -100,7 +100,7 @@ def test_an_alert_that_says_which_server_outside_does_not_answer(said: str, abou
             True,
         ),
         (
-            "HTTPSConnectionPool(host='api.gate.example', port=443): [SSL: CERTIFICATE_VERIFY_FAILED] unable",
+            "HTTPSConnectionPool(host='api.gate.example', port=443): certificate verify failed: unable to get issuer",
             True,
         ),
         (
@@ -108,6 +108,7 @@ def test_an_alert_that_says_which_server_outside_does_not_answer(said: str, abou
             False,
         ),
         ('Post "https://ledger.pay.svc/v3": tls: x509: certificate signed by unknown authority', False),
+        ("HTTPSConnectionPool(host='api.gate.example', port=443): certificate verify failed: Hostname mismatch", False),
         ("invalid peer certificate: UnknownIssuer", False),
     ],
 )
