@@ -38,6 +38,8 @@ class Case:
     """The values of their labels."""
     alert_words: frozenset[str]
     """What of both may quote a change (brought.py)."""
+    grown: float
+    """How many times as many requests came; 1 where nothing says so (overrun.py)."""
 
 
 class Facts(Struct, frozen=True, gc=False):

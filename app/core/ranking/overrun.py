@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable, Mapping
 
 from app.core.edges.burdens import tries_again
 from app.core.edges.served import ASKED
@@ -11,6 +12,7 @@ from app.core.findings import Evidence, Incident
 from app.core.ranking.case import Case, Facts, say
 from app.core.ranking.explain import BY_CALLING
 from app.core.ranking.lessened import left
+from app.core.signals.signal import Signal
 
 DOUBLED, MOST = -0.5, -1.0
 """What it weighs each time that twice as many came, and at most: who fails may be asked again and again for that."""
@@ -36,13 +38,19 @@ def told_by(incident: Incident) -> float:
     return max((*times, *(now / before for now, before in rates if before)), default=1.0)
 
 
+def grown(incident: Incident, signals: Iterable[Signal], salience: Mapping[int, float]) -> float:
+    """How many times as many requests came, as alerts say or clear ones of the signals; 1 where none does."""
+    clear = (float(s.facts.get(ASKED, 1)) for s in signals if salience[id(s)] >= CLEAR)
+    return max(told_by(incident), *clear, 1.0)
+
+
 def overrun(case: Case, facts: Facts) -> Evidence | None:
     """What turned bad did so as far more was asked, and the change neither makes anybody ask more nor leaves less to
     answer with."""
-    clear = (float(s.facts.get(ASKED, 1)) for s in case.signals if case.salience[id(s)] >= CLEAR)
-    times = max(told_by(case.incident), *clear, 1.0)
-    asks = any(match.via[:1] in BY_CALLING for match in facts.matches) or tries_again(facts.candidate.change)
-    if times <= 1 or asks or facts.candidate.set_off or left(facts):
+    if case.grown <= 1:
         return None
-    told = f"{times:.1f} times as many requests came then, and nothing known leads from it to who sends them."
-    return say("overrun", max(MOST, DOUBLED * math.log2(times)), told)
+    asks = any(match.via[:1] in BY_CALLING for match in facts.matches) or tries_again(facts.candidate.change)
+    if asks or facts.candidate.set_off or left(facts):
+        return None
+    told = f"{case.grown:.1f} times as many requests came then, and nothing known leads from it to who sends them."
+    return say("overrun", max(MOST, DOUBLED * math.log2(case.grown)), told)

@@ -37,6 +37,7 @@ from app.core.ranking.flips import with_flips
 from app.core.ranking.latent import began, started, waiting
 from app.core.ranking.making import with_pods_made
 from app.core.ranking.meant import with_meant
+from app.core.ranking.overrun import grown
 from app.core.ranking.permitted import may_read, may_watch, pod_makers, rights, with_callers
 from app.core.ranking.probed import with_probed
 from app.core.ranking.refusing import with_refusals
@@ -161,10 +162,11 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES, apart: frozense
     begun = started(gathered.rollouts, gathered.changes, gathered.states, top=top_of)
     creating = gathered.calls or made_bare((*gathered.states, *gathered.gone), pod_makers(top_of))
     found = with_pods_made(with_refusals((waiting(c, begun) for c in found), signals), creating)
+    matter = tuple(s for s, w in weighed if top and w >= 0.05 * top)
     case = Case(
         incident=incident,
         onset=onset,
-        signals=tuple(s for s, w in weighed if top and w >= 0.05 * top),
+        signals=matter,
         salience=salience,
         quality=min(1.0, top / 0.4),
         typical_pods=median([c.pods for c in found if c.pods] or [1]),
@@ -173,6 +175,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES, apart: frozense
         alert_messages="\n".join(alert.message for alert in incident.alerts),
         alert_labels=frozenset(value for alert in incident.alerts for value in about(alert.labels).values()),
         alert_words=frozenset(word for alert in incident.alerts for word in said_by(alert)),
+        grown=grown(incident, matter, salience),
     )
     suspects, none = _score(case, found, rules, others=gathered.unread.times)
     ranking = Ranking(
