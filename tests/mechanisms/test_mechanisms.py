@@ -89,7 +89,6 @@ KNOWN = {
     "tokens-of-an-hour-end-all-at-once": "that what lives for an hour ends together is not known",
     "wholesaler-sends-its-list-in-another-encoding": "another field of the CronJob that fails is believed",
     "reporter-of-policies-lists-all-pods-every-second": "who always called much, as far as is known, is not suspected",
-    "path-of-the-role-in-the-vault-moved": "from an ExternalSecret that fails nothing leads to who lacks its Secret",
     "family-of-machines-too-small-for-the-solver": "a CronJob of minutes ago is nearer than a pool that is named",
     "pods-of-one-node-more-than-its-addresses": "how many pods share the addresses of a node is not known",
     "table-of-connections-made-smaller-on-all-nodes": "what many complain of does not lead to the settings of nodes",

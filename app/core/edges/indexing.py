@@ -13,7 +13,7 @@ from app.core.counted import NO_CALLS, Calls
 from app.core.edges import front_doors
 from app.core.edges.mesh_calls import SERVICE
 from app.core.edges.read_by import read_anew, read_by
-from app.core.edges.references import is_custom, node_labels, reading, references, watched
+from app.core.edges.references import is_custom, node_labels, reading, references, secret_made, watched
 from app.core.edges.renewals import kept_up
 from app.core.edges.topology import (
     Named,
@@ -102,8 +102,8 @@ def _index(top: Topology, resource: Resource, state: State) -> None:
         top.selecting.update(_selecting(state))
     elif resource.kind in ACCESS and not is_custom(resource):
         _index_access(top, resource, state)
-    elif "." in resource.api_group and (secret := part(state, "spec", "secretName")):
-        top.fills_secret[(resource.namespace or "", str(secret))].add((resource.kind, resource.name))
+    elif "." in resource.api_group and (secret := secret_made(resource, state)):
+        top.fills_secret[(resource.namespace or "", secret)].add((resource.kind, resource.name))
 
 
 def _index_labels(top: Topology, resource: Resource, state: State) -> None:

@@ -15,8 +15,8 @@ from app.core.edges.belonging import members, owners
 from app.core.edges.leads import MESHES, NETWORKS, NODE_KINDS
 from app.core.edges.mechanism import is_cosmetic
 from app.core.edges.meshes import is_policy, policy
-from app.core.edges.references import references
-from app.core.edges.topology import Named, State, Topology, pod_spec, pod_template, servers_of
+from app.core.edges.references import references, secret_made
+from app.core.edges.topology import Named, State, Topology, pod_spec, pod_template, readers, servers_of
 from app.core.edges.touching import touched_clients, touched_workloads
 from app.core.entities import CLUSTER, READ, Add, of_resource
 from app.core.model import Change, Resource
@@ -53,6 +53,7 @@ def custom(change: Change, states: list[State], top: Topology, add: Add) -> None
             operands(owner, top, add, hops=2)
     operands(resource, top, add)
     referring(resource, top, add, READ)
+    _filled(resource, top, add)
     _members(resource, top, add)
     _refusing(resource, top, add)
     if NODE_KINDS.match(resource.kind):
@@ -87,6 +88,14 @@ def _webhook(policy: Resource) -> str:
     group = "group" if policy.kind.endswith("PolicyGroup") else ""
     steps = ("namespaced" if policy.namespace else "clusterwide", group, policy.namespace, policy.name)
     return f"{'-'.join(filter(None, steps))}.kubewarden.admission"
+
+
+def _filled(resource: Resource, top: Topology, add: Add) -> None:
+    """Who reads the Secrets that are fetched by a custom resource, or by those that refer to it as to their store."""
+    for hops, one in ((READ, resource), *((1 + READ, other) for other in referers(resource, top))):
+        if one.kind.endswith("Secret") and (secret := secret_made(one, top.states.get(one, {}))):
+            read = readers(Resource(one.cluster, "", "Secret", one.namespace, secret), top)
+            touched_workloads(top, read, add, hops)
 
 
 def _members(resource: Resource, top: Topology, add: Add) -> None:

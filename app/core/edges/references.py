@@ -63,6 +63,19 @@ def _kind(key: str) -> str:
     return "Secret" if key.endswith("Secret") else key[:1].upper() + key[1:]
 
 
+def secret_made(resource: Resource, state: dict[str, Any]) -> str:
+    """The Secret that an operator makes by a custom resource: as a Certificate says it, and as one that is called after
+    Secrets does, whose own name is meant where it says none (https://external-secrets.io/latest/api/externalsecret/ ,
+    https://developer.hashicorp.com/vault/docs/deploy/kubernetes/vso/api-reference); "" where it makes none."""
+    spec = fields(state.get("spec"))
+    if "secretName" in spec:
+        return str(spec["secretName"])
+    if not resource.kind.endswith("Secret"):
+        return ""
+    said = fields(spec.get("target")).get("name") or fields(spec.get("destination")).get("name")
+    return str(said or resource.name)
+
+
 def node_labels(value: Any) -> Iterator[str]:
     """The label keys by which it chooses nodes, in fields called ...nodeSelector or peerSelector, at any depth."""
     for inner in value if isinstance(value, list) else value.values() if isinstance(value, dict) else ():

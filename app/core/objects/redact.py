@@ -78,7 +78,7 @@ class Redactor(TextRedactor):
         return self._kinds is not None and self._kinds.hold(api_group, kind)
 
     def is_closed(self, api_group: str, kind: str) -> bool:
-        """Whether only the metadata of an object of this kind is kept."""
+        """Whether only the metadata of an object of this kind is kept, and of what refers to secrets what it names."""
         by_name = secret_names.is_secret_kind(kind) if api_group else kind == "Secret"
         return by_name or self.cuts(api_group, kind)
 
@@ -161,6 +161,7 @@ class Redactor(TextRedactor):
             return {**{k: self._walk(v, k, 1) for k, v in obj.items() if k != "items"}, "items": items}
         secret = kind == "Secret" and api_group == ""
         metadata_only = not secret and self.is_closed(api_group, kind)
+        refers = secret_names.only_refers(api_group, kind) and not self.cuts(api_group, kind)
         helm = kind == "ConfigMap" and _is_helm_storage(obj)
         out: Object = {}
         for raw_key, value in obj.items():
@@ -171,6 +172,8 @@ class Redactor(TextRedactor):
                 out[key] = self._walk(value, "", 1)
             elif secret and key != "immutable":
                 out[key] = self._values(value)
+            elif metadata_only and refers and key == "spec":
+                out[key] = self._walk(value, key, 1, closed=True)
             elif metadata_only:
                 out[key] = self.fingerprint(value)
             elif kind == "ConfigMap" and key in ("data", "binaryData"):
@@ -287,7 +290,7 @@ class Redactor(TextRedactor):
             if kind is dict or kind is list:
                 out[key] = self._walk(inner, key, depth + 1, closed=closed or by_key(key), by_key=by_key)
             elif key == "value" and isinstance(inner, str | int | float) and kind is not bool:
-                out[key] = self._walk(inner, _named(value), depth + 1, closed=closed)
+                out[key] = self._walk(inner, key if closed else _named(value), depth + 1, closed=closed)
             elif key in _SPECIAL and isinstance(inner, str) and inner:
                 out[key] = self.fingerprint(inner)
             elif plain and isinstance(inner, str):

@@ -241,3 +241,21 @@ _SECRET_KIND = re.compile(r"(?i:secret|credential|token)|Key|key\Z")
 def is_secret_kind(kind: str) -> bool:
     """Custom resources of which only the metadata is kept (SealedSecret, VaultToken, ApiKey ...)."""
     return _SECRET_KIND.search(kind) is not None
+
+
+_REFERRING = frozenset(
+    {
+        *(("external-secrets.io", kind) for kind in ("ExternalSecret", "SecretStore", "PushSecret")),
+        *(("external-secrets.io", f"Cluster{kind}") for kind in ("ExternalSecret", "SecretStore", "PushSecret")),
+        ("secrets-store.csi.x-k8s.io", "SecretProviderClass"),
+        *(("secrets.hashicorp.com", f"Vault{sort}Secret") for sort in ("Static", "Dynamic", "PKI")),
+    }
+)
+
+
+def only_refers(api_group: str, kind: str) -> bool:
+    """Whether a custom resource that is called after secrets says where they are kept, and what for, and holds none as
+    a rule: of these what refers is kept beside the metadata (https://external-secrets.io/latest/api/spec/ ,
+    https://secrets-store-csi-driver.sigs.k8s.io/concepts ,
+    https://developer.hashicorp.com/vault/docs/deploy/kubernetes/vso/api-reference)."""
+    return (api_group, kind) in _REFERRING

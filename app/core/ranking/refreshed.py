@@ -74,8 +74,8 @@ class Refreshes:
         return account is not None and custom.api_group.partition(".")[0] in account
 
     def _referred(self, custom: Resource) -> Iterator[Resource]:
-        """The custom resources to which one refers, beside it or in no namespace. What an ExternalSecret says is not
-        kept: that may be each of the few others of its API group that were told something."""
+        """The custom resources to which one refers, beside it or in no namespace. Where what it says was not kept, that
+        may be each of the few others of its API group that were told something."""
         state = self.top.states.get(custom, {})
         if not isinstance(state.get("spec"), dict):
             for one in self._told:

@@ -31,7 +31,12 @@ _json = st.recursive(
 _kinds = st.sampled_from(
     [
         *(("", "Secret"), ("", "ConfigMap"), ("", "Node"), ("", "Pod"), ("", "LimitRange"), ("apps", "Deployment")),
-        *(("x.io", "Widget"), ("x.io", "SealedSecret"), ("apiextensions.k8s.io", "CustomResourceDefinition")),
+        *(
+            ("x.io", "Widget"),
+            ("x.io", "SealedSecret"),
+            ("external-secrets.io", "SecretStore"),
+            ("apiextensions.k8s.io", "CustomResourceDefinition"),
+        ),
     ]
 )
 _objects = st.fixed_dictionaries(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
-from app.core.model import SymptomSource
+from app.core.edges.indexing import topology
+from app.core.edges.reach import reach
+from app.core.model import Json, SymptomSource
 from tests.core.company import first, ranked
 from tests.core.factories import a_change, a_resource, a_state, a_symptom, a_workload, after, an_alert, an_incident
 
@@ -63,6 +66,32 @@ def test_a_store_of_secrets_complains_of_the_secret_by_which_it_logs_in() -> Non
         ],
     )
     assert first(ranking) == ("Secret", "vault-token")
+
+
+@pytest.mark.parametrize(
+    ("external", "leads"),
+    [
+        ({"secretStoreRef": {"kind": "ClusterSecretStore", "name": "vault"}, "target": {"name": "db-login"}}, True),
+        ({"secretStoreRef": {"kind": "ClusterSecretStore", "name": "vault"}}, False),
+        ({"secretStoreRef": {"kind": "ClusterSecretStore", "name": "other"}, "target": {"name": "db-login"}}, False),
+        ({"secretStoreRef": {"kind": "SecretStore", "name": "vault"}, "target": {"name": "db-login"}}, False),
+    ],
+    ids=["of the Secret that is read", "of a Secret of its own name", "from another store", "from one beside it"],
+)
+def test_a_store_of_secrets_leads_to_who_reads_what_is_fetched_from_it(external: Json, leads: bool) -> None:
+    group = "external-secrets.io"
+    store = replace(a_resource("ClusterSecretStore", "vault", None), api_group=group)
+    read: Json = [{"name": "web", "envFrom": [{"secretRef": {"name": "db-login"}}]}]
+    top = topology(
+        [
+            a_state(store, {"spec": {"provider": {"vault": {"path": "kv"}}}}),
+            a_state(replace(a_resource("ExternalSecret", "database", "checkout"), api_group=group), {"spec": external}),
+            a_workload(WEB, containers=read),
+        ]
+    )
+    path = ("spec", "provider", "vault", "auth", "kubernetes", "role")
+    reached = reach(a_change(store, at=after(-4_000), path=path, old="shop", new="shop-ro"), top)
+    assert (("workload", "checkout", "checkout-web") in reached) is leads
 
 
 def test_a_certificate_complains_of_who_issues_it_for_the_whole_cluster() -> None:
