@@ -276,7 +276,7 @@ def test_rule_8_custom_resources() -> None:
 
 
 def test_of_what_only_refers_to_secrets_it_is_kept_to_what() -> None:
-    asked = {"key": "creds/of/shop", "property": "password"}
+    asked: Object = {"key": "creds/of/shop", "property": "password"}
     external: Object = {
         "spec": {
             "refreshInterval": "1h",
