@@ -124,8 +124,10 @@ def _told_the_same(keys: set[Named], top: Topology) -> set[Named]:
 
 
 def _write_anew(change: Change, server: Named, keys: set[Named], top: Topology, add: Add, hops: float) -> None:
-    """Add who else calls a server to which a new version may write in a form of its own."""
+    """Add a server of which a new version may hold more, and who else calls it, as it may write there in a form of its
+    own."""
     if only_image(change):
+        add(("occupies", *server), hops + 1)
         for client in {client for service in top.fronts.get(server, ()) for client in top.clients[service]} - keys:
             add(("beside", *client), hops + 1)
 

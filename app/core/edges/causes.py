@@ -153,6 +153,12 @@ NODES_MADE = Cause(
     re.compile(r"max node group size reached|exceed limits for nodepool|no instance type (?:met|satisf)"),
     any_of(is_a("Node"), makes_nodes, writes("tolerations", "affinity", "nodeSelector", "resources")),
 )
+NODES_TAKEN = Cause(
+    "nodes that are taken away, or made anew",
+    re.compile(r"(?:Evicted pod|Disrupting Node\S*): (?:Underutilized|Empty|Drifted|Expired)|DisruptionTerminating"),
+    any_of(is_a("Node", "NodeClaim"), makes_nodes),
+)
+"""As Karpenter says it (https://karpenter.sh/docs/concepts/disruption/)."""
 PROGRAM = Cause(
     "a program that cannot be run",
     re.compile(r"exec format error|executable file not found|exec: .*(?:no such file|permission denied)"),
@@ -324,6 +330,7 @@ CAUSES = (
         any_of(is_a("CustomResourceDefinition", "ServiceAccount"), is_a(*ACCESS), is_a(*WORKLOADS)),
     ),
     NODES_MADE,
+    NODES_TAKEN,
     Cause(
         "a budget that allows no disruption",
         re.compile(r"violate the pod's disruption budget"),

@@ -58,6 +58,8 @@ def custom(change: Change, states: list[State], top: Topology, add: Add) -> None
     _refusing(resource, top, add)
     if NODE_KINDS.match(resource.kind):
         add(("agent", "nodes"), 0)
+        for sort in ("runtime", "cni"):  # which a machine brings, or what these need
+            add(("agent", sort), 1)
     if is_policy(resource):
         policy(change, states, top, add)
     else:

@@ -17,7 +17,8 @@ _OF_APPS = (WORKLOADS - {"DaemonSet"}) | {
 _WITHIN = frozenset(
     {
         *("workload", "object", "written", "named", "ns", "manager", "prefix", "user"),
-        *("calls", "asks", "burdens", "shares", "beside", "reads", "takes", "fills", "joins", "evictions", "unguarded"),
+        *("calls", "asks", "occupies", "burdens", "shares", "beside"),
+        *("reads", "takes", "fills", "joins", "evictions", "unguarded"),
     }
 )
 """Ways to an app itself, to its namespace, and to those that it calls or that call it."""

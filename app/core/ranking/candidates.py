@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from app.core.edges.carried import nobody_has, without
 from app.core.edges.heaps import outgrows
-from app.core.edges.mechanism import halts, is_cosmetic, is_inert
+from app.core.edges.mechanism import halts, is_cosmetic, is_for_next_rollout, is_inert
 from app.core.edges.ports import missed
 from app.core.edges.reach import Reach, reach
 from app.core.edges.topology import Named, Topology, behind, pod_template
@@ -287,7 +287,7 @@ def _with_followers(
         pods=candidate.pods + moved,
         added=candidate.added + sum(pods_added(change, topology) for change in followers),
         empties=candidate.empties or next(filter(None, (empties(change, topology) for change in followers)), ""),
-        inert=False,
+        inert=candidate.inert and not acts and is_for_next_rollout(candidate.change),  # Jobs come, whatever is kept
         cosmetic=False,
         set_off=acts,
         apart=False,

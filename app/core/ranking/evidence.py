@@ -21,13 +21,13 @@ from app.core.ranking.candidates import Candidate
 from app.core.ranking.case import CAP, Case, Facts, Rule, say, seconds
 from app.core.ranking.chains import chain
 from app.core.ranking.consequences import SHORT
-from app.core.ranking.explain import BY_CALLING, CLOCK_SKEW, TAU_LATER, Match, before, is_about_place, without
+from app.core.ranking.explain import BY_CALLING, CLOCK_SKEW, Match, before, is_about_place, without
 from app.core.ranking.latent import began
 from app.core.ranking.lessened import left, lessened
 from app.core.ranking.overrun import overrun
 from app.core.ranking.priors import ROOM, by_itself, novelty, plane, risk
 from app.core.ranking.scoped import NAMED, in_scope
-from app.core.ranking.short_of import FULL, comes_later
+from app.core.ranking.short_of import FULL, shows_within
 from app.core.ranking.together import together
 from app.core.ranking.worded import worded
 from app.core.signals.blamed import BLAMES
@@ -122,6 +122,7 @@ _SAYS = {
     "reads": "{} reads what is kept up by what depends on it",
     "unguarded": "Since then more pods of {} may be evicted at once, and some were",
     "asks": "What it changes calls {}",
+    "occupies": "It is a new version of what calls {}",
     "migrated": "It may change tables that {} reads, too",
     "beside": "It is a new version of what calls what {} calls",
 }
@@ -203,8 +204,8 @@ def time_before(case: Case, facts: Facts) -> Evidence | None:
         return None
     lag = max(timedelta(), case.onset.at - at)
     weight = _near(lag, TAU_ONSET, facts.between)
-    if weight < 0 and _comes_later(case, facts):
-        weight = min(0.0, _near(lag, TAU_LATER, 0))
+    if weight < 0 and (within := _shows_within(case, facts)):
+        weight = min(0.0, _near(lag, within, 0))
     weight = min(weight, facts.keeps * weight)  # what speaks against it still does
     count = "one other change" if facts.between == 1 else f"{facts.between} other changes"
     rivals = f"; {count} came between" if facts.between else "; nothing came between"
@@ -215,13 +216,14 @@ def time_before(case: Case, facts: Facts) -> Evidence | None:
     return say("time", weight, f"{when}{rivals}.{but}")
 
 
-def _comes_later(case: Case, facts: Facts) -> bool:
-    """Whether it shows long after as a rule, in pods that have been there since: not in those that another program has
-    put into the place of those, with other room."""
+def _shows_within(case: Case, facts: Facts) -> timedelta | None:
+    """How long after a change it shows as a rule, where that is not soon: not in pods that another program has put into
+    the place of those that are there since, with other room."""
     change = facts.candidate.change
     home = workload(change.resource.namespace, change.resource.name)
-    is_anew = any(home in signal.about and signal.facts.get("reason") == RESIZED for signal in case.signals)
-    return not is_anew and any(comes_later(change, match.signal) for match in facts.matches)
+    if any(home in signal.about and signal.facts.get("reason") == RESIZED for signal in case.signals):
+        return None
+    return max((span for match in facts.matches if (span := shows_within(change, match.signal))), default=None)
 
 
 def _near(lag: timedelta, tau: timedelta, between: int) -> float:

@@ -52,7 +52,7 @@ from app.core.ranking.consequences import is_consequence, lacks_room
 from app.core.ranking.latent import began
 from app.core.ranking.nearness import distance, mentioned
 from app.core.ranking.refusing import DENIED
-from app.core.ranking.short_of import comes_later
+from app.core.ranking.short_of import shows_within
 from app.core.ranking.ways import ways, widely
 from app.core.signals.blamed import BLAMES, OVERRUN
 from app.core.signals.growth import agrees
@@ -74,9 +74,7 @@ AS_NEAR = 0.8
 UNQUOTED = 0.5
 """What a match keeps where the messages quote another change's words."""
 TAU = timedelta(minutes=10)
-"""A lag of this length halves how well a change explains a signal."""
-TAU_LATER = timedelta(hours=1)
-"""The same where that comes later as a rule (short_of.comes_later): in the next hour in which more is asked."""
+"""A lag of this length halves how well a change explains a signal, where that does not come later as a rule."""
 SAYS_NOTHING = "must specify"
 """What a quota says of pods that do not say what they need; with no quota they need not
 (https://kubernetes.io/docs/concepts/policy/resource-quotas/)."""
@@ -88,7 +86,7 @@ CLOCK_SKEW = timedelta(seconds=1)
 SOON = timedelta(seconds=10)
 """What is allowed, or runs, from now on shows in calls within this time: two slots."""
 
-BY_CALLING = (("shares",), ("burdens",), ("asks",), ("beside",), ("migrated",))
+BY_CALLING = (("shares",), ("burdens",), ("asks",), ("occupies",), ("beside",), ("migrated",))
 """Ways to what a client does to what it calls, and to others that call it."""
 _INTO_OTHERS = (("agent",), ("injected",))
 """Ways to what a program does for pods of others, or puts into them."""
@@ -132,7 +130,7 @@ def explain(candidate: Candidate, signal: Signal, *, churn_share: float) -> Matc
     if best <= 0.05:
         return None
     acted, written = began(candidate, signal.high), candidate.change.at
-    tau = TAU_LATER if comes_later(candidate.change, signal) else TAU
+    tau = shows_within(candidate.change, signal) or TAU
     score = best / (1.0 + max(timedelta(), signal.low - acted) / tau)
     return Match(signal, score, via, max(timedelta(), signal.low - written), possible)
 

@@ -94,7 +94,9 @@ def _within(change: Change) -> float | None:
     calls it at once; what reads its variables does so as it starts."""
     if change.resource.kind == "Service" and change.verb is Verb.CREATE:
         return READ
-    if _says_how_pods_end(change) or (change.resource.kind == "CronJob" and not halts(change)):
+    if change.resource.kind == "CronJob":  # how many ended Jobs it keeps is nothing to the next one
+        return None if halts(change) or is_for_next_rollout(change) else 0
+    if _says_how_pods_end(change):
         return 0
     if _says_how_nodes_are_made(change):
         return 1

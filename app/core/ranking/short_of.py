@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 
 from app.core.edges.amounts import KILLED, left_of
+from app.core.edges.causes import RIGHTS
+from app.core.edges.leads import POLICIES
 from app.core.edges.mechanism import BEFORE_RUNNING
 from app.core.edges.program_causes import DISK, EXHAUSTED
-from app.core.entities import WORKLOADS, workload
+from app.core.edges.said import NO_CONNECTION
+from app.core.entities import ACCESS, WORKLOADS, workload
 from app.core.model import Change, FieldDiff, Verb
 from app.core.ranking.ways import SCARCE
 from app.core.signals.signal import Signal, SignalKind
@@ -19,13 +23,18 @@ AT_MOST = frozenset({"TooManyReplicas"})
 _HOLDS = re.compile(r"heap|-Xmx|RAMPercentage|max-old-space|cache|buffer|prefetch|batch|in.?flight", re.IGNORECASE)
 """Settings of how much a program keeps in its memory."""
 FULL = re.compile(
-    r"connection is not available|pool (?:is )?(?:exhausted|timed out|limit)|pool limit|maxmemory|used memory >",
+    rf"connection is not available|pool (?:is )?(?:exhausted|timed out|limit)|pool ?limit|pool ?timeout"
+    rf"|(?:get|acquir\w+|obtain) (?:a |jdbc )?connection|maxmemory|used memory >|{NO_CONNECTION.pattern}",
     re.IGNORECASE,
 )
 """How it is said that something is used up which is taken bit by bit."""
 _NEXT = BEFORE_RUNNING | {"FailedCreatePodSandBox"}
 """What pods complain of that are made."""
-_AT_INTERVALS = re.compile(r"SecretStore\Z|Issuer\Z|\AVault(?:Auth|Connection)\Z|\AVerticalPodAutoscaler\Z")
+LATER, INTERVALS = timedelta(hours=1), timedelta(days=1)
+"""In the next hour in which more is asked; the next time that it is gone by."""
+_AT_INTERVALS = re.compile(
+    r"SecretStore\Z|Issuer\Z|\AVault(?:Auth|Connection)\Z|AuthEngine\w+\Z|\AVerticalPodAutoscaler\Z"
+)
 """Kinds that are gone by as the next secret is fetched, certificate signed or recommendation made: each hour, or day
 (https://external-secrets.io/latest/api/externalsecret/#update-behavior)."""
 
@@ -38,15 +47,19 @@ def is_short(change: Change, signal: Signal) -> bool:
     return _of_memory(signal) if left[1].path[-1] == "memory" else _of_anything(signal)
 
 
-def comes_later(change: Change, signal: Signal) -> bool:
-    """Whether what is complained of shows long after a change as a rule: as more is asked of what it left less, as
-    what its new program takes, and does not give back, is used up, or with the next one that is made by it."""
-    return is_short(change, signal) or _fills(change, signal) or _waits_for_the_next(change, signal)
+def shows_within(change: Change, signal: Signal) -> timedelta | None:
+    """How long after a change it shows as a rule, where that is not soon: as more is asked of what it left less, as
+    what its new program takes, and does not give back, is used up, with the next one that is made by it, as a right
+    that it took away is needed, or as connections are made anew; None where it is soon."""
+    if _AT_INTERVALS.search(change.resource.kind):
+        return INTERVALS
+    ways = (is_short, _fills, _waits_for_the_next, _is_asked_for_later, _lets_go_on)
+    return LATER if any(way(change, signal) for way in ways) else None
 
 
 def _fills(change: Change, signal: Signal) -> bool:
     home = workload(change.resource.namespace, change.resource.name)
-    if change.resource.kind not in WORKLOADS or home not in signal.about:
+    if change.resource.kind not in WORKLOADS or (home not in signal.about and not NO_CONNECTION.search(signal.text)):
         return False
     is_new = change.verb is Verb.UPDATE and any(map(_is_program, change.diffs))
     return is_new and (signal.cause in (EXHAUSTED, DISK) or _of_memory(signal) or FULL.search(signal.text) is not None)
@@ -58,10 +71,20 @@ def _is_program(diff: FieldDiff) -> bool:
 
 
 def _waits_for_the_next(change: Change, signal: Signal) -> bool:
-    """Whether it says how the next pods are made, placed or given what they need, and these are what fails; or it is
-    gone by at intervals."""
-    kind = change.resource.kind
-    return _AT_INTERVALS.search(kind) is not None or (kind not in WORKLOADS and signal.facts.get("reason") in _NEXT)
+    """Whether it says how the next pods are made, placed or given what they need, and these are what fails."""
+    return change.resource.kind not in WORKLOADS and signal.facts.get("reason") in _NEXT
+
+
+def _is_asked_for_later(change: Change, signal: Signal) -> bool:
+    """Whether it is of who may do what, and somebody is refused: that shows as he asks for it the next time."""
+    return change.resource.kind in ACCESS and (signal.cause is RIGHTS or signal.facts.get("code") == "403")
+
+
+def _lets_go_on(change: Change, signal: Signal) -> bool:
+    """Whether it is of who may call whom, and somebody who called already fails: what is open stays open with most
+    that go by such policies
+    (https://kubernetes.io/docs/concepts/services-networking/network-policies/#networkpolicy-and-pod-lifecycle)."""
+    return POLICIES(change) and signal.kind is SignalKind.SYMPTOM
 
 
 def _of_memory(signal: Signal) -> bool:

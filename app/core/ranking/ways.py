@@ -7,6 +7,7 @@ import re
 from app.core.edges.causes import PORTS, QUOTA
 from app.core.edges.mechanism import WHILE_RUNNING
 from app.core.edges.program_causes import SCHEMA, UNFIT, UNREADABLE
+from app.core.edges.said import NO_CONNECTION
 from app.core.edges.served import ASKED
 from app.core.entities import NODES, POD_MAKING, Entity, pods_in
 from app.core.signals.signal import Signal, SignalKind
@@ -38,15 +39,20 @@ def ways(entity: Entity, signal: Signal) -> tuple[Entity, ...]:
         return entity, ("burdens", *entity[1:])
     if signal.facts.get("reason") not in WHILE_RUNNING:
         return (entity,)
-    at_hand = (entity, *((way, *entity[1:]) for way in ("calls", "reads", "unguarded", "migrated")))
+    return (entity, *((way, *entity[1:]) for way in ("calls", "reads", "unguarded", "migrated", *_by_others(signal))))
+
+
+def _by_others(signal: Signal) -> tuple[str, ...]:
+    """By which of the ways of who calls the same as a workload, or calls it, that is touched."""
     if signal.cause is SCHEMA:
-        return (*at_hand, ("shares", *entity[1:]))
+        return ("shares",)
     if signal.cause in (UNREADABLE, UNFIT):
-        return (*at_hand, ("beside", *entity[1:]))
-    asks, shares, burdened = ((way, *entity[1:]) for way in ("asks", "shares", "burdens"))
+        return ("beside",)
     if ASKED in signal.facts:
-        return (*at_hand, asks, shares, burdened)
-    return at_hand if signal.cause or not SCARCE.search(signal.text) else (*at_hand, shares, burdened)
+        return ("asks", "shares", "burdens")
+    if NO_CONNECTION.search(signal.text):
+        return ("occupies", "shares", "burdens")
+    return ("shares", "burdens") if signal.cause is None and SCARCE.search(signal.text) else ()
 
 
 def widely(home: Entity) -> tuple[Entity, ...]:

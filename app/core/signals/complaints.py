@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from app.core.changes.audit import error_template
-from app.core.edges.causes import NODES_MADE, PROGRAM, PULLING, REGISTRY, RUNTIME, VOLUMES, cause_of
+from app.core.edges.causes import NODES_MADE, NODES_TAKEN, PROGRAM, PULLING, REGISTRY, RUNTIME, VOLUMES, cause_of
 from app.core.edges.leads import Cause
 from app.core.edges.mechanism import refused_by, refuser
 from app.core.edges.program_causes import FILE, KEPT_IN, NAMES
@@ -349,7 +349,7 @@ def _node_agents(reason: str, message: str, cause: Cause | None) -> dict[Entity,
         return {("agent", "csi"): 0.9}
     if cause in (RUNTIME, KEPT_IN):
         return {("agent", "runtime" if cause is RUNTIME else "mesh"): 0.9}
-    if cause is NODES_MADE or (cause is PROGRAM and "exec format" in message):  # of another architecture
+    if cause in (NODES_MADE, NODES_TAKEN) or (cause is PROGRAM and "exec format" in message):  # of another architecture
         return {("agent", "nodes"): 0.9}
     if cause in (REGISTRY, PULLING):
         return {("agent", "registry"): 0.9}
