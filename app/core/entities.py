@@ -7,6 +7,7 @@
 ("burdens", namespace, name)        a workload that what changed calls, and may ask more of now
 ("asks", namespace, name)           a workload that what changed calls, whether or not the change says how much
 ("occupies", namespace, name)       a workload that what changed calls by a new version, which may hold more of it
+("uncleared", namespace, name)      a workload from which what changed no longer takes away what is not needed
 ("beside", namespace, name)         a workload that calls what a new version calls
 ("unguarded", namespace, name)      a workload whose pods may go at once since what changed, and some of which then did
 ("takes", namespace, name)          a workload whose pods take the same port of their nodes as those of what changed

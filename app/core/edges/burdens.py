@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from app.core.edges.front_doors import PROXIES
-from app.core.edges.mechanism import is_cosmetic, only_image
+from app.core.edges.mechanism import halts, is_cosmetic, only_image
 from app.core.edges.topology import Topology
 from app.core.entities import WORKLOADS, Add
 from app.core.model import Change, FieldDiff, Verb
@@ -41,6 +41,20 @@ def burdens(change: Change) -> bool:
     if change.verb is Verb.CREATE:
         return change.resource.kind in _ONCE
     return change.verb is Verb.UPDATE and any(_asks_more(diff, change.resource.kind) for diff in change.diffs)
+
+
+_CLEARS = re.compile(
+    r"clean|clear|curat|purg|prun|reap|retention|expir|delet|remov|archiv|trim|compact|vacuum|housekeep|rotat|sweep|evict"
+    r"|janitor|garbage|(?:\A|[-_])gc(?:\Z|[-_])|log-?roll|shrink",
+    re.IGNORECASE,
+)
+"""How jobs are called that take away what is no longer needed."""
+
+
+def clears_no_more(change: Change) -> bool:
+    """Whether a job that takes away what others keep runs no more: it is suspended, or deleted."""
+    ends = halts(change) or change.verb is Verb.DELETE
+    return change.resource.kind == "CronJob" and ends and _CLEARS.search(change.resource.name) is not None
 
 
 def tries_again(change: Change) -> bool:
@@ -76,27 +90,44 @@ def burdened(change: Change, keys: set[Named], top: Topology, add: Add, hops: fl
     """Add what the workloads call, and what that calls, as burdened; and who else calls the same. A cache burdens what
     else its clients call."""
     acts = not is_cosmetic(change)
-    caches = {key for key in keys if _CACHES.search(key[1])} if acts else set()
-    users = {client for key in caches for service in top.fronts.get(key, ()) for client in top.clients[service]}
-    if users:  # what a cache no longer keeps they ask for where it is kept
-        _pass_on(users, caches, top, add, hops + 1)
+    if acts:
+        _keep_less({key for key in keys if _CACHES.search(key[1])}, top, add, hops)
     if burdens(change):
         _pass_on(keys, keys, top, add, hops)
         for client in _told_the_same(keys, top) - keys:
             add(("shares", *client), hops + 1)
         for key in keys if change.verb is Verb.CREATE else ():
-            server = None if top.upstream.get(key) else _named_after(key, top)
-            if server is not None:
-                add(("burdens", *server), hops + 2)
-            if _MIGRATES.search(key[1]):
-                _migrate(key, server, top, add, hops)
-    if change.verb is not Verb.DELETE and acts:  # where more is asked, it may be by whoever is new
+            _works(key, top, add, hops)
+    if clears_no_more(change):
+        for server in _called(keys, top):
+            add(("uncleared", *server), hops + 1)
+    elif change.verb is not Verb.DELETE and acts:  # where more is asked, it may be by whoever is new
         _call_anew(change, keys, top, add, hops)
-        for server in {server for key in keys for server in top.upstream.get(key, ())}:
+        for server in _called(keys, top):
             add(("asks", *server), hops + 1)
             _write_anew(change, server, keys, top, add, hops)
     if change.verb is Verb.UPDATE and acts and any(PROXIES.search(name) for _, name in keys):
         _behind_doors(top, add, hops)
+
+
+def _works(job: Named, top: Topology, add: Add, hops: float) -> None:
+    """Add what a job works for, and who reads the tables that it changes."""
+    server = None if top.upstream.get(job) else _named_after(job, top)
+    if server is not None:
+        add(("burdens", *server), hops + 2)
+    if _MIGRATES.search(job[1]):
+        _migrate(job, server, top, add, hops)
+
+
+def _called(keys: set[Named], top: Topology) -> set[Named]:
+    return {server for key in keys for server in top.upstream.get(key, ())}
+
+
+def _keep_less(caches: set[Named], top: Topology, add: Add, hops: float) -> None:
+    """What caches no longer keep their clients ask for where it is kept."""
+    users = {client for key in caches for service in top.fronts.get(key, ()) for client in top.clients[service]}
+    if users:
+        _pass_on(users, caches, top, add, hops + 1)
 
 
 def _call_anew(change: Change, keys: set[Named], top: Topology, add: Add, hops: float) -> None:

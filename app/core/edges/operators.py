@@ -71,7 +71,16 @@ def custom(change: Change, states: list[State], top: Topology, add: Add) -> None
             add(("agent", "cni"), 0)
     if MESHES.search(resource.api_group):
         add(("agent", "mesh"), 0)
+    _kept_by(resource, top, add)
     _acted_on(change, top, add)
+
+
+def _kept_by(resource: Resource, top: Topology, add: Add) -> None:
+    """Who calls the server in which a custom resource lies, by convention called by a word of its API group, beside it:
+    a Stream of jetstream.nats.io in that which is called nats."""
+    for word in resource.api_group.split("."):
+        for service in top.fronts.get((resource.namespace or "", word), ()):
+            touched_clients(top, service, add, 1)
 
 
 def _refusing(policy: Resource, top: Topology, add: Add) -> None:

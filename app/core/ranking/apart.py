@@ -17,7 +17,7 @@ _OF_APPS = (WORKLOADS - {"DaemonSet"}) | {
 _WITHIN = frozenset(
     {
         *("workload", "object", "written", "named", "ns", "manager", "prefix", "user"),
-        *("calls", "asks", "occupies", "burdens", "shares", "beside"),
+        *("calls", "asks", "occupies", "uncleared", "burdens", "shares", "beside"),
         *("reads", "takes", "fills", "joins", "evictions", "unguarded"),
     }
 )

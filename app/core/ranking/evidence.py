@@ -123,6 +123,7 @@ _SAYS = {
     "unguarded": "Since then more pods of {} may be evicted at once, and some were",
     "asks": "What it changes calls {}",
     "occupies": "It is a new version of what calls {}",
+    "uncleared": "It no longer takes away what {} keeps",
     "migrated": "It may change tables that {} reads, too",
     "beside": "It is a new version of what calls what {} calls",
 }

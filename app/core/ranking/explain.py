@@ -86,7 +86,7 @@ CLOCK_SKEW = timedelta(seconds=1)
 SOON = timedelta(seconds=10)
 """What is allowed, or runs, from now on shows in calls within this time: two slots."""
 
-BY_CALLING = (("shares",), ("burdens",), ("asks",), ("occupies",), ("beside",), ("migrated",))
+BY_CALLING = (("shares",), ("burdens",), ("asks",), ("occupies",), ("uncleared",), ("beside",), ("migrated",))
 """Ways to what a client does to what it calls, and to others that call it."""
 _INTO_OTHERS = (("agent",), ("injected",))
 """Ways to what a program does for pods of others, or puts into them."""
@@ -142,7 +142,7 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
     worked = _worked(candidate, signal) * (COSMETIC if candidate.cosmetic and only_labels(candidate.change) else 1.0)
     is_quoted = via[:1] == ("named",) and via[1] in quoted(candidate.change) and signal.cause is not RIGHTS
     is_server = via[:1] == ("calls",) and signal.cause not in (None, OUTSIDE) and not signal.cause.few
-    makes = via[:1] == ("churn",)
+    makes = via[:1] in (("churn",), ("uncleared",))
     if signal.cause and not (is_quoted or is_server or makes or _leads(candidate, signal.cause)):
         return UNLIKELY * worked
     if signal.cause and not signal.cause.few and via[:1] == ("ns",):

@@ -6,7 +6,7 @@ import re
 
 from app.core.edges.causes import PORTS, QUOTA
 from app.core.edges.mechanism import WHILE_RUNNING
-from app.core.edges.program_causes import SCHEMA, UNFIT, UNREADABLE
+from app.core.edges.program_causes import DISK, SCHEMA, UNFIT, UNREADABLE
 from app.core.edges.said import NO_CONNECTION
 from app.core.edges.served import ASKED
 from app.core.entities import NODES, POD_MAKING, Entity, pods_in
@@ -19,6 +19,8 @@ SCARCE = re.compile(
     re.IGNORECASE,
 )
 """What a client says of a server that more call than it can serve."""
+FULL_STORE = re.compile(r"maxmemory|used memory >|maximum (?:bytes|messages) exceeded", re.IGNORECASE)
+"""What a store says that may hold no more."""
 _PRESSED = re.compile(r"Pressure|Insufficient|Eviction|OOM|PLEG|Conntrack")
 """Of one node, what programs that run on all of them may bring about: a machine may be ill by itself."""
 
@@ -52,6 +54,10 @@ def _by_others(signal: Signal) -> tuple[str, ...]:
         return ("asks", "shares", "burdens")
     if NO_CONNECTION.search(signal.text):
         return ("occupies", "shares", "burdens")
+    if signal.cause is DISK:
+        return ("uncleared",)
+    if FULL_STORE.search(signal.text):
+        return ("uncleared", "shares", "burdens")
     return ("shares", "burdens") if signal.cause is None and SCARCE.search(signal.text) else ()
 
 

@@ -29,12 +29,13 @@ _ANSWERS = re.compile(
     r"|read.only (?:mode|transaction|replica)|in recovery mode|is (?:starting up|shutting down)|not yet accepting"
     r"|NotWritablePrimary|not primary|terminating connection due to|could not serialize access|low on memory"
     r"|etcdserver: |SERVER_ERROR|query_wait_timeout|server is not accepting|\bORA-0?(?:1033|1034|1089|12528)\b"
-    r"|SQLSTATE.{0,2}(?:40|53|57)",
+    r"|SQLSTATE.{0,2}(?:40|53|57)|maximum (?:bytes|messages|consumers) exceeded|insufficient (?:storage )?resources",
     re.IGNORECASE,
 )
 """What databases, caches and brokers say of themselves (classes 40, 53 and 57 of PostgreSQL's error codes:
 https://www.postgresql.org/docs/current/errcodes-appendix.html ; https://redis.io/docs/latest/develop/reference/ ;
-https://kafka.apache.org/protocol#protocol_error_codes )."""
+https://kafka.apache.org/protocol#protocol_error_codes ; errors.json in
+https://github.com/nats-io/nats-server/tree/main/server )."""
 
 
 def with_blamed(signals: Iterable[Signal], top: Topology) -> list[Signal]:

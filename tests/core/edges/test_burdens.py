@@ -206,3 +206,53 @@ def test_a_migration_is_suspected_where_who_reads_its_tables_answers_with_errors
     )
     assert first(ranking) == ("Job", "orders-migrate-88")
     assert any("It may change tables that history reads, too" in one.sentence for one in ranking.suspects[0].evidence)
+
+
+def by_way(change: Change, states: list[ObjectState]) -> set[tuple[str, str]]:
+    found = reach(change, topology(states))
+    return {(entity[0], entity[2]) for entity in found if entity[0] in ("occupies", "uncleared")}
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "old", "new", "reached"),
+    [
+        ("curator", ("spec", "suspend"), False, True, {("uncleared", "search")}),
+        ("curator", ("spec", "suspend"), True, False, set()),
+        ("report", ("spec", "suspend"), False, True, set()),
+        ("curator", ("spec", "schedule"), "0 3 * * *", "0 4 * * *", set()),
+    ],
+)
+def test_what_takes_away_and_is_stopped_leaves_it_where_it_was(
+    name: str, path: Path, old: Json, new: Json, reached: set[tuple[str, str]]
+) -> None:
+    states = [*told("search", "logs", "-"), *job(name, "http://search.logs.svc:9200")]
+    assert by_way(a_change(a_resource("CronJob", name, "logs"), path=path, old=old, new=new), states) == reached
+
+
+def job(name: str, url: str) -> list[ObjectState]:
+    pod: Json = {"spec": {"containers": [{"name": name, "env": [{"name": "URL", "value": url}]}]}}
+    return [a_state(a_resource("CronJob", name, "logs"), {"spec": {"jobTemplate": {"spec": {"template": pod}}}})]
+
+
+@pytest.mark.parametrize(("field", "occupies"), [("image", True), ("command", False)])
+def test_a_new_version_may_hold_more_connections_of_what_it_calls(field: str, *, occupies: bool) -> None:
+    states = [*told("beds", "wards", "postgres://db.wards.svc:5432"), *told("db", "wards", "-")]
+    place: Path = ("spec", "template", "spec", "containers", (("name", "beds"),), field)
+    change = a_change(a_resource("Deployment", "beds", "wards"), path=place, old="beds:1", new="beds:2")
+    assert (("occupies", "db") in by_way(change, states)) is occupies
+
+
+@pytest.mark.parametrize(
+    ("message", "explains"), [("FATAL:  sorry, too many clients already", True), ("checkpoint starting", False)]
+)
+def test_it_is_suspected_where_a_database_has_none_left(message: str, *, explains: bool) -> None:
+    place: Path = ("spec", "template", "spec", "containers", (("name", "beds"),), "image")
+    ranking = ranked(
+        a_change(a_resource("Deployment", "beds", "wards"), at=after(-700), path=place, old="beds:1", new="beds:2"),
+        incident=an_incident(an_alert(after(30), name="DatabaseFull", namespace="wards", statefulset="db")),
+        symptoms=[a_symptom(a_resource("Deployment", "db", "wards"), "Error", at=after(0), message=message, count=60)],
+        states=[*told("beds", "wards", "postgres://db.wards.svc:5432"), *told("db", "wards", "-")],
+    )
+    (beds,) = (one for one in ranking.suspects if one.change.resource.name == "beds")
+    sentences = [one.sentence for one in beds.evidence]
+    assert any("It is a new version of what calls db" in one for one in sentences) is explains

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.core.edges.access import lost_access
-from app.core.edges.causes import AWAY, NODES_MADE, VOLUMES, cause_of
+from app.core.edges.causes import AWAY, NODES_MADE, NODES_TAKEN, VOLUMES, cause_of
 from app.core.edges.indexing import topology
 from app.core.edges.mechanism import UNLIKELY, plausible
 from app.core.edges.reach import reach
@@ -428,3 +428,20 @@ def test_a_provider_of_volumes_that_is_well_itself_may_provide_none() -> None:
         rollouts=[done],
     )
     assert first(ranking) == ("Deployment", "disk-provisioner")
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("Evicted pod: Underutilized", True),
+        ("Disrupting Node: Drifted", True),
+        ("Disrupting NodeClaim: Expired", True),
+        ("Disrupting Node: SpotInterrupted", False),
+        ("The node was low on resource: memory", False),
+    ],
+)
+def test_who_takes_nodes_away_says_why(message: str, *, told: bool) -> None:
+    assert (cause_of((message,)) is NODES_TAKEN) is told
+    pool = a_change(a_resource("NodePool", "general", None), path=("spec", "disruption"), old=1, new=2)
+    assert NODES_TAKEN.leads(pool)
+    assert not NODES_TAKEN.leads(image())

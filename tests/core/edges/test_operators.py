@@ -229,3 +229,24 @@ def test_what_a_program_writes_down_for_itself_tells_it_nothing() -> None:
     by_itself = reach(a_change(status, path=("data", "seen"), actor=own), top)
     assert {home, ("agent", "nodes")} <= by_hand.keys()
     assert by_itself.keys().isdisjoint({home, ("agent", "nodes")})
+
+
+@pytest.mark.parametrize(("group", "calls"), [("jetstream.nats.io", True), ("kafka.strimzi.io", False)])
+def test_what_lies_in_a_server_called_by_its_api_group_is_felt_by_who_calls_that(group: str, *, calls: bool) -> None:
+    env: Json = [{"name": "NATS_URL", "value": "nats://nats.bus:4222"}]
+    top = topology(
+        [
+            a_workload(a_resource("StatefulSet", "nats", "bus"), labels={"app": "nats"}),
+            a_state(a_resource("Service", "nats", "bus"), {"spec": {"selector": {"app": "nats"}}}),
+            a_workload(a_resource("Deployment", "ingest", "wards"), containers=[{"name": "ingest", "env": env}]),
+        ]
+    )
+    stream = Resource(a_resource().cluster, group, "Stream", "bus", "vitals")
+    reached = reach(a_change(stream, path=("spec", "maxBytes"), old=100, new=10), top)
+    assert (("calls", "wards", "ingest") in reached) is calls
+
+
+def test_a_class_of_nodes_brings_their_runtime_and_what_their_network_needs() -> None:
+    nodes = Resource(a_resource().cluster, "karpenter.k8s.aws", "EC2NodeClass", None, "batch")
+    reached = reach(a_change(nodes, path=("spec", "amiSelectorTerms"), old="a", new="b"), topology([]))
+    assert [reached["agent", sort] for sort in ("nodes", "runtime", "cni")] == [0, 1, 1]

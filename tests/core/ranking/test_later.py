@@ -4,17 +4,22 @@ up."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from app.core.findings import Evidence
-from app.core.model import Change, Outcome, Rollout, Symptom
-from app.core.ranking import short_of
+from app.core.model import Change, Outcome, Rollout, Symptom, Verb
+from app.core.ranking.short_of import INTERVALS, LATER, shows_within
 from app.core.signals.complaints import symptom_signals
+from app.core.signals.signal import Signal
 from tests.core.company import ranked
 from tests.core.factories import a_change, a_resource, a_symptom, a_workload, after, an_alert, an_incident
 
 WEB = a_resource("Deployment", "web", "shop")
+CURATOR = a_resource("CronJob", "curator", "shop")
+STREAM = replace(a_resource("Stream", "orders", "bus"), api_group="jetstream.nats.io")
 IMAGE = ("spec", "template", "spec", "containers", (("name", "a"),), "image")
 KILLED = "Container a was OOMKilled, exit code 137"
 LATE = "Readiness probe failed: context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
@@ -100,20 +105,57 @@ def test_how_much_a_heap_may_hold_is_held_in_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "reason", "comes_later"),
+    ("kind", "reason", "within"),
     [
-        ("StorageClass", "FailedScheduling", True),
-        ("EC2NodeClass", "FailedCreatePodSandBox", True),
-        ("StorageClass", "Unhealthy", False),
-        ("ClusterSecretStore", "Unhealthy", True),
-        ("VerticalPodAutoscaler", "EvictedByVPA", True),
-        ("Deployment", "FailedScheduling", False),
+        ("StorageClass", "FailedScheduling", LATER),
+        ("EC2NodeClass", "FailedCreatePodSandBox", LATER),
+        ("StorageClass", "Unhealthy", None),
+        ("ClusterSecretStore", "Unhealthy", INTERVALS),
+        ("KubernetesAuthEngineRole", "Error", INTERVALS),
+        ("VerticalPodAutoscaler", "EvictedByVPA", INTERVALS),
+        ("NetworkPolicy", "Unhealthy", LATER),
+        ("CiliumNetworkPolicy", "Unhealthy", LATER),
+        ("Deployment", "FailedScheduling", None),
     ],
 )
-def test_what_says_how_the_next_ones_are_made_waits_for_these(kind: str, reason: str, *, comes_later: bool) -> None:
+def test_what_says_how_the_next_ones_are_made_waits_for_these(kind: str, reason: str, within: timedelta | None) -> None:
     change = a_change(a_resource(kind, "web", "shop"), at=after(AGO), path=("spec", "x"), old=1, new=2)
-    complaint = symptom_signals([a_symptom(WEB, reason, at=after(0), count=9)], start=after(-60), end=after(30))[0]
-    assert short_of.comes_later(change, complaint) is comes_later
+    assert shows_within(change, complaint(reason)) == within
+
+
+def complaint(reason: str, message: str = "") -> Signal:
+    told = a_symptom(WEB, reason, at=after(0), message=message, count=9)
+    return symptom_signals([told], start=after(-60), end=after(30))[0]
+
+
+REFUSED = 'pods is forbidden: User "system:serviceaccount:shop:web" cannot list resource "pods" in API group ""'
+EVICTED = "Pod ephemeral local storage usage exceeds the total limit of containers 2Gi. "
+STORE = "nats: API error: code=503 err_code=10077 description=maximum bytes exceeded"
+LEVEL, ROUTE, MOST = ("data", "LOG_LEVEL"), ("data", "ROUTE"), ("spec", "maxBytes")
+
+
+@pytest.mark.parametrize(
+    ("change", "told", "within"),
+    [
+        (a_change(a_resource("RoleBinding", "web", "shop"), verb=Verb.DELETE), ("Error", REFUSED), LATER),
+        (a_change(a_resource("RoleBinding", "web", "shop"), verb=Verb.DELETE), ("Error", LATE), None),
+        (
+            a_change(a_resource("ConfigMap", "web", "shop"), path=LEVEL, old="INFO", new="TRACE"),
+            ("Evicted", EVICTED),
+            LATER,
+        ),
+        (a_change(a_resource("ConfigMap", "web", "shop"), path=LEVEL, old="INFO", new="TRACE"), ("Error", LATE), None),
+        (a_change(a_resource("ConfigMap", "web", "shop"), path=ROUTE, old="a", new="b"), ("Evicted", EVICTED), None),
+        (a_change(STREAM, path=MOST, old=10**11, new=10**10), ("Error", STORE), LATER),
+        (a_change(CURATOR, path=("spec", "suspend"), old=False, new=True), ("Error", STORE), INTERVALS),
+        (a_change(CURATOR, path=("spec", "suspend"), old=True, new=False), ("Error", STORE), None),
+        (a_change(CURATOR, path=("spec", "suspend"), old=False, new=True), ("Error", LATE), None),
+    ],
+)
+def test_what_is_written_kept_or_asked_for_later_shows_then(
+    change: Change, told: tuple[str, str], within: timedelta | None
+) -> None:
+    assert shows_within(change, complaint(*told)) == within
 
 
 def test_how_many_came_between_says_nothing_of_what_comes_later() -> None:
