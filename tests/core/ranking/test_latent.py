@@ -12,6 +12,7 @@ from app.core.edges.indexing import topology
 from app.core.edges.reach import reach
 from app.core.findings import Ranking, Suspect
 from app.core.model import Actor, ActorSource, Change, Json, ObjectState, Outcome, Path, Resource, Rollout, Verb
+from app.core.ranking.candidates import candidates
 from app.core.ranking.latent import acts_at, started
 from tests.core.company import ranked
 from tests.core.factories import CI, a_change, a_resource, a_state, a_symptom, a_workload, after, an_alert, an_incident
@@ -101,6 +102,16 @@ def test_the_jobs_of_a_cron_job_may_be_told_as_changes() -> None:
     command = a_change(BACKUP, at=after(-48_000), path=COMMAND)
     by_hand = replace(a_run(at=-20), actor=CI)
     assert acts(command, by_hand, a_run(at=-10)) == after(-10)
+
+
+@pytest.mark.parametrize("field", ["successfulJobsHistoryLimit", "failedJobsHistoryLimit"])
+def test_how_many_ended_jobs_are_kept_does_nothing_to_the_next_one(field: str) -> None:
+    kept, run = a_change(BACKUP, at=after(-300), path=("spec", field), old=3, new=1), a_run(at=-10)
+    assert acts(kept, run) is None
+    begun = replace(run, begun_by=kept.id)
+    (found,) = candidates([kept, begun], [], [], topology=topology([a_workload(BACKUP)]), until=after(0))
+    assert found.inert
+    assert found.derived == (begun.id,)
 
 
 def test_what_a_cron_job_s_pods_read_waits_for_its_next_job_too() -> None:
