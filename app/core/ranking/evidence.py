@@ -24,6 +24,7 @@ from app.core.ranking.consequences import SHORT
 from app.core.ranking.explain import BY_CALLING, CLOCK_SKEW, Match, before, is_about_place, without
 from app.core.ranking.latent import began
 from app.core.ranking.lessened import left, lessened
+from app.core.ranking.multiplied import more_often
 from app.core.ranking.overrun import overrun
 from app.core.ranking.priors import ROOM, by_itself, novelty, plane, risk
 from app.core.ranking.scoped import NAMED, in_scope
@@ -383,6 +384,7 @@ RULES: tuple[Rule, ...] = (
     together,
     worded,
     lessened,
+    more_often,
     overrun,
     not_measured,
 )

@@ -1,0 +1,96 @@
+"""By how many times an update has something done more often, or more of it at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import islice
+
+from cronsim import CronSim, CronSimError
+
+from app.core.model import Change, FieldDiff, Verb
+from app.core.objects.values import name_of
+
+_LESS_IS_MORE = re.compile(r"interval|period|every|poll|refresh|resync|delay|sleep|pause", re.IGNORECASE)
+"""Names of settings that say how long it is until something is done again."""
+_MORE = re.compile(
+    r"concurren|parallel|worker|thread|batch|page.?(?:size|limit)|chunk|rate|qps|rps|shards?\b|consumers?\b"
+    r"|retr(?:y|ies)|attempt|fetch",
+    re.IGNORECASE,
+)
+"""Names of such that say how much is done at once, or how often it is tried again."""
+_BOUNDS = re.compile(r"time.?out|ttl|expir|max.?age|grace|initial|limit.?range|deadline", re.IGNORECASE)
+"""Names of such that only say for how long."""
+_AMOUNT = re.compile(r"(?P<number>\d+(?:\.\d+)?) ?(?P<unit>[a-zµ]*)")
+_UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+"""In seconds; a number without a unit is compared with such alone."""
+_PARTS = re.compile(r"[\n,;&{}]")
+_SETTING = re.compile(r"""\s*["']?(?P<name>[\w.-]+)["']?\s*[:=]\s*["']?(?P<value>[^"']*)""")
+_RUNS = 20
+"""So many runs of a schedule say how often it is."""
+_SINCE = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def multiplied(change: Change) -> tuple[float, str] | None:
+    """The greatest number of times, above 1, that an update has something done, and the setting that says so."""
+    if change.verb is not Verb.UPDATE:
+        return None
+    found = [
+        (times, name)
+        for diff in change.diffs
+        for name, old, new in _settings(diff)
+        if (times := _times(name, old, new)) is not None and times > 1
+    ]
+    return max(found, default=None)
+
+
+def _settings(diff: FieldDiff) -> Iterator[tuple[str, str, str]]:
+    """What a diff sets, by name, with the old and the new value: one, or of a text of several those that differ."""
+    name = next((name_of(step) for step in reversed(diff.path) if step != "value"), "")
+    old, new = (_named(value) if isinstance(value, str) else {} for value in (diff.old, diff.new))
+    if old and new:
+        yield from ((key, old[key], new[key]) for key in old.keys() & new.keys() if old[key] != new[key])
+    else:
+        yield name, str(diff.old), str(diff.new)
+
+
+def _named(text: str) -> dict[str, str]:
+    told = (_SETTING.match(part) for part in _PARTS.split(text))
+    return {one["name"]: one["value"].strip() for one in told if one}
+
+
+def _times(name: str, old: str, new: str) -> float | None:
+    """How many times as much the new value of a setting is; None for what says nothing of how much."""
+    before, since = _runs_a_day(old), _runs_a_day(new)
+    if before and since:
+        return since / before
+    is_interval = _LESS_IS_MORE.search(name) is not None
+    if _BOUNDS.search(name) or not (is_interval or _MORE.search(name)):
+        return None
+    before, since = _amount(old), _amount(new)
+    if not before or not since or _has_unit(old) != _has_unit(new):
+        return None
+    return before / since if is_interval else since / before
+
+
+def _amount(text: str) -> float | None:
+    found = _AMOUNT.fullmatch(text.strip())
+    return float(found["number"]) * _UNITS[found["unit"]] if found and found["unit"] in _UNITS else None
+
+
+def _has_unit(text: str) -> bool:
+    return not text.strip().replace(".", "", 1).isdigit()
+
+
+@lru_cache(maxsize=1_000)
+def _runs_a_day(text: str) -> float | None:
+    """How often a schedule is due in a day; None for what is no schedule."""
+    if text.count(" ") != 4:  # five fields, as Kubernetes has them
+        return None
+    try:
+        due = list(islice(CronSim(text, _SINCE), _RUNS))
+    except CronSimError:
+        return None
+    return (len(due) - 1) / ((due[-1] - due[0]).total_seconds() / 86_400) if len(due) > 1 else None
