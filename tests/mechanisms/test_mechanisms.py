@@ -89,7 +89,6 @@ KNOWN = {
     "pods-of-one-node-more-than-its-addresses": "how many pods share the addresses of a node is not known",
     "table-of-connections-made-smaller-on-all-nodes": "what many complain of does not lead to the settings of nodes",
     "machines-renewed-with-another-version-of-control-groups": "an image of nodes leads to no program that is killed",
-    "tuning-of-the-nodes-falls-back-to-the-default": "limits of the kernel are met by pods that come later",
     "keys-star-on-the-shared-redis": "what one call costs a server is not known",
     "backup-that-locks-the-tables-and-stays": "what a backup does to whom it copies is not known",
     "record-of-the-doctors-taken-away": "who makes names of hosts is not looked for where nothing says of names",

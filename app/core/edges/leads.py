@@ -149,6 +149,17 @@ def sets_parts(change: Change) -> bool:
     return change.resource.kind == "ConfigMap" and (not change.diffs or any(map(_OF_PARTS.search, said)))
 
 
+_OF_KERNEL = re.compile(r"\b(?:net|fs|vm|kernel)\.[a-z_]+(?:\.[a-z_]+)*\b")
+"""Names of the kernel's settings (https://docs.kernel.org/admin-guide/sysctl/)."""
+
+
+def tunes_kernel(change: Change) -> bool:
+    """Whether an update of what runs on nodes, or of configuration, sets what the kernel lets every process have."""
+    is_of_nodes = change.resource.kind in ("DaemonSet", "ConfigMap") or is_custom(change.resource)
+    said = (str(text) for diff in change.diffs for text in (diff.path, diff.old, diff.new))
+    return is_of_nodes and change.verb is Verb.UPDATE and any(map(_OF_KERNEL.search, said))
+
+
 def meshes(change: Change) -> bool:
     """Whether something of a mesh is changed, by what it or its namespace is called."""
     return MESHES.search(f"{change.resource.namespace} {change.resource.name}") is not None

@@ -26,6 +26,7 @@ from app.core.edges.leads import (
     sets_parts,
     sets_words,
     trusts,
+    tunes_kernel,
     writes,
 )
 from app.core.entities import ACCESS
@@ -95,6 +96,7 @@ EXHAUSTED = Cause(
     any_of(
         ON_NODES,
         makes_nodes,
+        tunes_kernel,
         is_a("MutatingWebhookConfiguration"),
         writes("image", "env", "envFrom", "args", "command", "resources", "securityContext"),
     ),

@@ -19,7 +19,7 @@ from app.core.edges import access, operators
 from app.core.edges.asking import answered, asked_about
 from app.core.edges.burdens import burdened
 from app.core.edges.front_doors import DOORS, PROXIES, backends
-from app.core.edges.leads import MAKES_NODES, MESHES, NAME_SERVERS, NETWORKS, PROVIDERS, REGISTRIES
+from app.core.edges.leads import MAKES_NODES, MESHES, NAME_SERVERS, NETWORKS, PROVIDERS, REGISTRIES, tunes_kernel
 from app.core.edges.mechanism import cordons, halts, is_cosmetic, is_default, is_default_class, refuser, takes_ports
 from app.core.edges.meshes import is_policy
 from app.core.edges.references import is_custom
@@ -458,6 +458,8 @@ def reach(change: Change, top: Topology) -> Reach:
     rule = _custom if is_others else RULES.get(resource.kind, _custom)
     if told_by(resource.api_group):
         rule = _external
+    if tunes_kernel(change):
+        add(("agent", "kernel"), 0)
     rule(change, state, top, add)  # by its group first: Calico has NetworkPolicies too
     if (resource.kind, resource.namespace or "", resource.name) in top.parameters:
         for namespace in top.in_namespace:

@@ -8,9 +8,9 @@ from datetime import timedelta
 from app.core.edges.amounts import KILLED, left_of
 from app.core.edges.burdens import clears_no_more, parts
 from app.core.edges.causes import RIGHTS
-from app.core.edges.leads import POLICIES
+from app.core.edges.leads import POLICIES, tunes_kernel
 from app.core.edges.mechanism import BEFORE_RUNNING
-from app.core.edges.program_causes import DISK, EXHAUSTED
+from app.core.edges.program_causes import DISK, EXHAUSTED, TRACKED
 from app.core.edges.references import is_custom
 from app.core.edges.said import NO_CONNECTION
 from app.core.entities import ACCESS, WORKLOADS, workload
@@ -88,8 +88,10 @@ def _is_program(diff: FieldDiff) -> bool:
 
 
 def _waits_for_the_next(change: Change, signal: Signal) -> bool:
-    """Whether it says how the next pods are made, placed or given what they need, and these are what fails."""
-    return change.resource.kind not in WORKLOADS and signal.facts.get("reason") in _NEXT
+    """Whether it says how the next pods are made, placed or given what they need, and these are what fails; what a
+    kernel lets them have is met by those that begin to ask for it, too."""
+    is_met = change.resource.kind not in WORKLOADS and signal.facts.get("reason") in _NEXT
+    return is_met or (tunes_kernel(change) and signal.cause in (EXHAUSTED, TRACKED))
 
 
 def _is_asked_for_later(change: Change, signal: Signal) -> bool:

@@ -14,7 +14,7 @@ from app.core.changes.audit import error_template
 from app.core.edges.causes import NODES_MADE, NODES_TAKEN, PROGRAM, PULLING, REGISTRY, RUNTIME, VOLUMES, cause_of
 from app.core.edges.leads import Cause
 from app.core.edges.mechanism import refused_by, refuser
-from app.core.edges.program_causes import FILE, KEPT_IN, NAMES
+from app.core.edges.program_causes import EXHAUSTED, FILE, KEPT_IN, NAMES
 from app.core.edges.said import UNREACHED
 from app.core.entities import NODES, Entity, altered, of_resource, pods_in
 from app.core.model import SLOT_SECONDS, ObjectState, Outcome, Rollout, Symptom, SymptomSource
@@ -353,6 +353,8 @@ def _node_agents(reason: str, message: str, cause: Cause | None) -> dict[Entity,
         return {("agent", "nodes"): 0.9}
     if cause in (REGISTRY, PULLING):
         return {("agent", "registry"): 0.9}
+    if cause is EXHAUSTED:
+        return {("agent", "kernel"): 0.8}
     if cause is FILE:  # others may have been to write it, or a container with it was to be put in
         return {altered("", "pods", "create"): 0.7}
     if reason == "FailedCreatePodSandBox" and "network" in message.lower():

@@ -6,11 +6,15 @@ import pytest
 from msgspec.structs import replace
 
 from app.core.edges.causes import CONFLICT, HARDWARE, INVALID, QUOTA, RIGHTS, UNSAID, cause_of
+from app.core.edges.indexing import topology
 from app.core.edges.leads import Cause
 from app.core.edges.program_causes import DISK, EXHAUSTED, FILE, UNFIT, UNREADABLE, USED_UP
-from app.core.model import Change, FieldDiff, Verb
+from app.core.edges.reach import reach
+from app.core.model import Change, FieldDiff, Path, Verb
+from app.core.ranking.short_of import LATER, shows_within
+from app.core.signals.complaints import symptom_signals
 from tests.core.edges.test_causes import EXPIRED, image, kind, request
-from tests.core.factories import a_change, a_resource, after
+from tests.core.factories import a_change, a_resource, a_symptom, after
 
 MODIFIED = (
     'Operation cannot be fulfilled on deployments.apps "web-front": the object has been modified; '
@@ -210,3 +214,24 @@ def test_a_disk_is_not_full_for_being_larger(
 def test_what_has_another_form_comes_from_no_number_of_the_settings(old: str, new: str, leads: bool) -> None:
     change = a_change(a_resource("ConfigMap", "refunds"), path=("data", "SETTING"), old=old, new=new)
     assert UNFIT.leads(change) is leads
+
+
+SYSCTL: Path = ("spec", "template", "spec", "initContainers", (("name", "sysctl"),), "command")
+WATCHERS = "fs.inotify.max_user_instances=8192"
+
+
+@pytest.mark.parametrize(
+    ("change", "leads"),
+    [
+        (a_change(a_resource("DaemonSet", "tuning", "ops"), path=SYSCTL, old=WATCHERS, new=WATCHERS[:-1]), True),
+        (a_change(a_resource("ConfigMap", "tuning", "ops"), path=("data", "a.conf"), old="", new=WATCHERS), True),
+        (a_change(a_resource("ConfigMap", "tuning", "ops"), path=("data", "a.conf"), old="", new="fs=8192"), False),
+        (a_change(a_resource("Deployment", "web", "ops"), path=SYSCTL, old="", new=WATCHERS), False),
+    ],
+)
+def test_what_the_kernel_lets_all_have_is_met_by_whoever_asks_next(change: Change, *, leads: bool) -> None:
+    assert (reach(change, topology([])).get(("agent", "kernel")) == 0) is leads
+    told = a_symptom(a_resource("Deployment", "web", "shop"), "Error", at=after(0), message=FILES, count=9)
+    (signal,) = symptom_signals([told], start=after(-60), end=after(30))
+    assert ("agent", "kernel") in signal.about
+    assert shows_within(change, signal) == (LATER if leads else None)
