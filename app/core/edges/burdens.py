@@ -26,7 +26,7 @@ _TRIES = re.compile(r"retr(?:y|ies)|attempt", re.IGNORECASE)
 """Names of those of them that say how often is tried again."""
 _MIGRATES = re.compile(r"migrat|flyway|liquibase|alembic|schema")
 """How jobs are called that change the tables of a database."""
-_PARTS = re.compile(r"[\n,;&{}]")
+PARTS = re.compile(r"[\n,;&{}]")
 """What stands between the settings of one text: of lines, JSON, a query."""
 _WHEN = frozenset({"schedule", "timeZone", "concurrencyPolicy", "suspend", "startingDeadlineSeconds"})
 _SETTINGS = frozenset({"env", "args", "command", "data"})
@@ -78,7 +78,7 @@ def _texts(diff: FieldDiff) -> Iterator[str]:
 
 def parts(diff: FieldDiff) -> set[str]:
     """What differs of a whole text of several settings: lines, parts of JSON, of a query."""
-    old, new = (set(_PARTS.split(value)) if isinstance(value, str) else set[str]() for value in (diff.old, diff.new))
+    old, new = (set(PARTS.split(value)) if isinstance(value, str) else set[str]() for value in (diff.old, diff.new))
     return old ^ new if len(old) > 1 or len(new) > 1 or any("=" in part for part in old | new) else set()
 
 

@@ -10,13 +10,14 @@ from itertools import islice
 
 from cronsim import CronSim, CronSimError
 
+from app.core.edges.burdens import PARTS
 from app.core.model import Change, FieldDiff, Verb
 from app.core.objects.values import name_of
 
 _LESS_IS_MORE = re.compile(r"interval|period|every|poll|refresh|resync|delay|sleep|pause", re.IGNORECASE)
 """Names of settings that say how long it is until something is done again."""
 _MORE = re.compile(
-    r"concurren|parallel|worker|thread|batch|page.?(?:size|limit)|chunk|rate|qps|rps|shards?\b|consumers?\b"
+    r"concurren|parallel|worker|thread|batch|page.?(?:size|limit)|chunk|(?<![a-z])rate|qps|rps|shards?\b|consumers?\b"
     r"|retr(?:y|ies)|attempt|fetch",
     re.IGNORECASE,
 )
@@ -26,7 +27,6 @@ _BOUNDS = re.compile(r"time.?out|ttl|expir|max.?age|grace|initial|limit.?range|d
 _AMOUNT = re.compile(r"(?P<number>\d+(?:\.\d+)?) ?(?P<unit>[a-zµ]*)")
 _UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 """In seconds; a number without a unit is compared with such alone."""
-_PARTS = re.compile(r"[\n,;&{}]")
 _SETTING = re.compile(r"""\s*["']?(?P<name>[\w.-]+)["']?\s*[:=]\s*["']?(?P<value>[^"']*)""")
 _RUNS = 20
 """So many runs of a schedule say how often it is."""
@@ -57,7 +57,7 @@ def _settings(diff: FieldDiff) -> Iterator[tuple[str, str, str]]:
 
 
 def _named(text: str) -> dict[str, str]:
-    told = (_SETTING.match(part) for part in _PARTS.split(text))
+    told = (_SETTING.match(part) for part in PARTS.split(text))
     return {one["name"]: one["value"].strip() for one in told if one}
 
 

@@ -12,11 +12,11 @@ from collections.abc import Set as AbstractSet
 
 from app.core.edges import operators
 from app.core.edges.front_doors import DOORS, PROXIES, certificates, served
+from app.core.edges.references import secret_made
 from app.core.edges.topology import State, Topology
 from app.core.edges.touching import touched_entrances
 from app.core.entities import READ, Add
 from app.core.model import Resource
-from app.core.objects.untyped import part
 
 
 def touched_doors(top: Topology, namespace: str, doors: Iterable[State], add: Add, hops: float) -> None:
@@ -67,8 +67,8 @@ def _filled(top: Topology, secrets: AbstractSet[Resource], add: Add, hops: float
 
 def _secrets(resource: Resource, states: Iterable[State]) -> set[Resource]:
     """The Secrets that a custom resource says to fill."""
-    names = (part(state, "spec", "secretName") for state in states)
-    return {Resource(resource.cluster, "", "Secret", resource.namespace, str(name)) for name in names if name}
+    names = (secret_made(resource, state) for state in states)
+    return {Resource(resource.cluster, "", "Secret", resource.namespace, name) for name in names if name}
 
 
 def _serves_doors(namespace: str | None, top: Topology) -> bool:
