@@ -163,5 +163,5 @@ def _braid(braid: Braid) -> Drawn:
             for step in range(steps + 1)
         )
         strokes.append(Stroke(style, "M" + "L".join(points)))
-    notes = (braid.sides, braid.subtitle)
-    return Drawn("braid", braid.title, "; ".join(notes), BRAID_HEIGHT, tuple(strokes), notes)
+    said = f"{braid.subtitle}: {braid.sides}"
+    return Drawn("braid", braid.title, said, BRAID_HEIGHT, tuple(strokes), (said,))

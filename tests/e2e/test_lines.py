@@ -11,7 +11,7 @@ from playwright.async_api import Locator, ViewportSize
 from app.core.model import Batch
 from app.store import incidents
 from app.store.record import record
-from tests.e2e.conftest import DESKTOP, PHONE, Program, Visit, tell
+from tests.e2e.conftest import DESKTOP, PHONE, Program, Visit, box, tell
 from tests.web import world
 
 LONG = "horizontal-pod-autoscaler-of-" * 4
@@ -34,8 +34,7 @@ LINES = """one => {
 async def _recorded(program: Program) -> None:
     """An incident after which something of a long name was unwell, and one that something of a long name preceded."""
     await tell(program.database, world.batch())
-    hurt = world.symptoms()[0]
-    named = structs.replace(hurt.workload or hurt.resource, name=LONG)
+    hurt, named = world.symptoms()[0], structs.replace(world.CULPRIT.resource, name=LONG)
     last = world.CULPRIT_AT + timedelta(minutes=9, seconds=59)
     late = structs.replace(hurt, at=last, fingerprint="long", workload=named)
     first = world.ranking().suspects[0]
@@ -69,3 +68,20 @@ async def test_what_came_soon_after_a_change_goes_on_below_its_words(visit: Visi
         await hangs(line, line.locator("time"))
         words = page.locator(".began li:has(> time) b")
         assert len(set(await words.evaluate_all("all => all.map(one => one.getBoundingClientRect().x)"))) == 1
+
+
+@pytest.mark.parametrize("width", [390, 800, 1440])
+async def test_who_fights_whom_is_said_in_the_width_of_the_waves(visit: Visit, width: int) -> None:
+    """In the column of the labels it had six lines."""
+    async with visit(f"/incidents/{world.incident().id}", viewport={"width": width, "height": 900}) as page:
+        lane = page.locator(".lane.braid")
+        said = lane.locator("small")
+        assert await said.text_content() == (
+            "owner-signature of checkout: checkout-api (server) ⇄ checkout-worker (worker)"
+        )
+        assert len(await said.evaluate(LINES)) <= 2
+        waves, words = await box(lane.locator("svg")), await box(said)
+        assert words["y"] + words["height"] <= waves["y"] + 1, "over them"
+        assert abs(words["x"] - waves["x"]) <= 1
+        plot = await box(page.locator(".lane.line svg").first)
+        assert (waves["x"], waves["width"]) == (plot["x"], plot["width"]), "at the same times as all others"
