@@ -11,7 +11,8 @@ from app.client.output import line as as_line
 from app.client.server import BusyError, DeniedError, RefusedError, Server
 from app.client.transport import UnreachableError
 from app.core.changes.report import WIDTH, plain
-from app.core.screen.tables import TABLES, Table, as_row, as_title, not_seen
+from app.core.screen.tables import TABLES, Table, as_row, as_title
+from app.core.screen.unseen import not_seen
 
 SILENT = 40.0
 """Seconds after which the connection is dead: the server says something every fifteen."""
@@ -65,7 +66,7 @@ def _tell(line: dict[str, Any], output: Output, named: str, table: Table, *, sev
     elif one := line.get(named):
         _print(as_row(one, table, clusters=several).rstrip())
     elif gap := line.get("gap"):
-        _print(plain(not_seen(gap, names=several), WIDTH).rstrip())
+        _print(plain(not_seen([gap], names=several)[0], WIDTH).rstrip())
 
 
 def _print(text: str) -> None:

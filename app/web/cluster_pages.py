@@ -11,6 +11,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from app.core.model import Gap
 from app.core.roles import Role
+from app.core.screen.unseen import GapGroup, grouped
 from app.core.watching import Followed
 from app.store import audit
 from app.store.seen import Freshness, Seen, read_seen
@@ -31,8 +32,8 @@ class ClusterCard:
     name: str
     freshness: Freshness
     followed: Followed | None
-    unseen: tuple[Gap, ...]
-    gaps: tuple[Gap, ...]
+    unseen: tuple[GapGroup, ...]
+    gaps: tuple[GapGroup, ...]
 
     @property
     def state(self) -> str:
@@ -50,8 +51,8 @@ def cards(seen: Seen) -> tuple[ClusterCard, ...]:
             name=fresh.cluster,
             freshness=fresh,
             followed=followed.get(fresh.cluster),
-            unseen=_of(fresh.cluster, seen.unseen),
-            gaps=tuple(gap for gap in reversed(_of(fresh.cluster, seen.gaps)) if gap not in seen.unseen),
+            unseen=grouped(_of(fresh.cluster, seen.unseen)),
+            gaps=grouped(gap for gap in reversed(_of(fresh.cluster, seen.gaps)) if gap not in seen.unseen),
         )
         for fresh in seen.freshness
     ]

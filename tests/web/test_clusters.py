@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -140,3 +141,57 @@ async def test_what_is_beyond_the_first_gaps_can_be_unfolded(site: Site, live: s
     assert f"Kind{MOST_GAPS - 1}" not in kinds
     assert "and 1 older gap of this week" in older
     assert f"it blinked, {MOST_GAPS}" in older
+
+
+KINDS = tuple(f"Kind{n:02}" for n in range(26))
+
+
+async def told(site: Site, name: str) -> tuple[list[str], list[str]]:
+    """The lines of what was not seen of a cluster: on the page, and below a table of changes."""
+    async with site.client() as client:
+        page = (await client.get("/clusters")).text
+        table = (await client.get("/api/v1/changes", params={"cluster": name}, headers={"Accept": "text/plain"})).text
+    card = page.split(f">{name}</h2>")[1].split("</section>")[0]
+    words = re.sub(r"<[^>]+>", "", card.replace("<li", "|<li").replace("</summary>", "|"))
+    return [line.strip() for line in words.split("|")], [line for line in table.splitlines() if "not seen" in line]
+
+
+async def test_what_was_not_seen_of_many_kinds_for_one_reason_is_said_once(site: Site) -> None:
+    name, at = f"restarted-{uuid4().hex[:8]}", datetime(NOW.year, NOW.month, NOW.day, 9, tzinfo=UTC) - timedelta(days=2)
+    day, dated = f"{at.day} {at:%b}", f"{at:%m-%d}"
+    gaps = [Gap(name, kind, at, at + timedelta(seconds=n), "it was restarted") for n, kind in enumerate(KINDS)]
+    gaps.append(Gap(name, "Pod", at, at + timedelta(seconds=5), "its watch was behind"))
+    later = at + timedelta(hours=1)
+    gaps += [Gap(name, kind, later, later + timedelta(seconds=1), "it was restarted") for kind in KINDS[:2]]
+    async with site.database.write.begin() as conn:
+        await record(conn, Batch(name, gaps=tuple(gaps)))
+    page, table = await told(site, name)
+    whole = "Kind00, Kind01, Kind02 and 23 more kinds"
+    assert [line for line in page if "restarted" in line or "behind" in line] == [
+        f"Kind00, Kind01 {day} 10:00:00 to {day} 10:00:01: it was restarted",
+        f"Pod {day} 09:00:00 to {day} 09:00:05: its watch was behind",
+        f"{whole} within {day} 09:00:00 to {day} 09:00:25: it was restarted",
+    ]
+    assert f"Kind25 {day} 09:00:00 to {day} 09:00:25" in page, "each with its own times"
+    assert sorted(table) == [
+        f"not seen (2 kinds) {dated} 10:00:00 to 10:00:01: it was restarted",
+        f"not seen (26 kinds) {dated} 09:00:00 to 09:00:25: it was restarted",
+        f"not seen {dated} 09:00:00 to 09:00:05: its watch was behind",
+    ]
+
+
+async def test_what_is_not_seen_of_many_kinds_now_is_said_once(site: Site, live: str) -> None:
+    since = SILENT.since.replace(microsecond=0)
+    silent = tuple(Unseen(kind, since + timedelta(seconds=n), SILENT.why) for n, kind in enumerate(KINDS))
+    async with site.database.write.begin() as conn:
+        epoch = await collectors.epoch_of(conn, live, "me")
+        assert epoch
+        await collectors.renew(conn, live, epoch, Watching("v1.36.3", 64, silent, 0, ()))
+    page, table = await told(site, live)
+    begun = f"{since.day} {since:%b %H:%M:%S}"
+    (line,) = [line for line in page if SILENT.why in line]
+    assert line.endswith(
+        f"Kind00, Kind01, Kind02 and 23 more kinds since {begun} or later: not seen for now: {SILENT.why}"
+    )
+    assert len(table) == 1
+    assert table[0].startswith("not seen (26 kinds) ")

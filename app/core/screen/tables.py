@@ -13,10 +13,10 @@ from app.core.changes.report import VAGUE, WIDTH, plain, tame
 from app.core.model import Actor, ActorSource
 from app.core.objects.actors import short
 from app.core.phrases import duration, no_ranking, percent
+from app.core.screen.unseen import not_seen
 
 Item = Mapping[str, Any]
 SERVICE_ACCOUNT = "system:serviceaccount:"
-MOST_GAPS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def _lines(answer: Item, of: Table, columns: Sequence[Column]) -> Iterator[str]:
         yield f"there is more: after={answer['next']}"
     yield from _recorded(answer["freshness"])
     if of.noun != _GAPS.noun:
-        yield from _not_seen(answer["gaps"], names=len(answer["freshness"]) > 1)
+        yield from not_seen(answer["gaps"], names=len(answer["freshness"]) > 1)
 
 
 def _widths(columns: Sequence[Column], before: int) -> list[int]:
@@ -112,7 +112,7 @@ def _vague(item: Item) -> str:
 
 def seen(answer: Item) -> list[str]:
     """Up to when the record of an answer reaches, and its newest gaps, in lines."""
-    return [*_recorded(answer["freshness"]), *_not_seen(answer["gaps"], names=len(answer["freshness"]) > 1)]
+    return [*_recorded(answer["freshness"]), *not_seen(answer["gaps"], names=len(answer["freshness"]) > 1)]
 
 
 def _head(count: int, noun: str, times: Sequence[datetime]) -> str:
@@ -162,22 +162,6 @@ def _recorded(freshness: Sequence[Item]) -> list[str]:
     if last["at"] is None:
         return [f"nothing is recorded yet{whose}"]
     return [f"recorded up to {_time(last['at']):%Y-%m-%d %H:%M:%S} UTC{whose}"]
-
-
-def _not_seen(gaps: Sequence[Item], *, names: bool) -> list[str]:
-    """The newest gaps, and how many more there are."""
-    lines = [not_seen(gap, names=names) for gap in gaps[-MOST_GAPS:]]
-    if len(gaps) > MOST_GAPS:
-        lines.append(f"and {len(gaps) - MOST_GAPS} more intervals were not seen in full")
-    return lines
-
-
-def not_seen(gap: Item, *, names: bool) -> str:
-    """One gap in a line; ``names``: with its cluster."""
-    begin, end = _time(gap["from_at"]), _time(gap["to_at"])
-    until = f"{end:%H:%M:%S}" if begin.date() == end.date() else f"{end:%m-%d %H:%M:%S}"
-    of = f" of {gap['cluster']}" if names else ""
-    return f"not seen{of} {begin:%m-%d %H:%M:%S} to {until}: {gap['why']}"
 
 
 def _who(change: Item) -> str:
