@@ -9,6 +9,7 @@ from msgspec import structs
 from playwright.async_api import Locator, ViewportSize
 
 from app.core.model import Batch
+from app.core.roles import Role
 from app.store import incidents
 from app.store.record import record
 from tests.e2e.conftest import DESKTOP, PHONE, Program, Visit, box, tell
@@ -85,3 +86,24 @@ async def test_who_fights_whom_is_said_in_the_width_of_the_waves(visit: Visit, w
         assert abs(words["x"] - waves["x"]) <= 1
         plot = await box(page.locator(".lane.line svg").first)
         assert (waves["x"], waves["width"]) == (plot["x"], plot["width"]), "at the same times as all others"
+
+
+PLACEHOLDERS = """all => all.filter(one => one.placeholder && one.offsetParent).map(one => {
+    const style = getComputedStyle(one);
+    const pen = document.createElement("canvas").getContext("2d");
+    pen.font = style.font;
+    const arrow = one.hasAttribute("list") ? 20 : 0;
+    const room = one.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight) - arrow;
+    return [one.placeholder, pen.measureText(one.placeholder).width <= room];
+})"""
+"""What stands in empty fields, and whether it is whole."""
+
+
+@pytest.mark.parametrize("path", ["/explore", "/changes", "/audit", "/incidents/new"])
+async def test_what_stands_in_an_empty_field_is_whole(visit: Visit, path: str) -> None:
+    async with visit(path, role=Role.ADMIN) as page:
+        for width in (360, 390, 660, 761, 800, 1024, 1440):
+            await page.set_viewport_size({"width": width, "height": 900})
+            found = await page.locator("main input, #search").evaluate_all(PLACEHOLDERS)
+            assert found
+            assert [text for text, whole in found if not whole] == [], width
