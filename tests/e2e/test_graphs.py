@@ -120,3 +120,28 @@ async def test_no_time_below_a_graph_is_cut_off(visit: Visit, viewport: Viewport
         async with visit(path, viewport=viewport) as page:
             assert await page.locator("text.tick:visible").count() > 2
             assert await page.locator("text.tick").evaluate_all(outside) == []
+
+
+@pytest.mark.parametrize("width", [1280, 1440, 1920])
+async def test_no_graph_stands_alone_below_others(visit: Visit, width: int) -> None:
+    """Of a group of any number the rows are as wide as the page, and there are at most three in each."""
+    rows = """group => {
+        const found = new Map();
+        for (const one of group.children) {
+            const { top, left, right } = one.getBoundingClientRect();
+            found.set(top, [...(found.get(top) ?? []), [left, right]]);
+        }
+        const { left, right } = group.getBoundingClientRect();
+        return [...found.values()].map(row => [row.length, row[0][0] - left, right - row.at(-1)[1]]);
+    }"""
+    fill = """([group, count]) => {
+        const one = group.firstElementChild;
+        group.replaceChildren(...Array.from({ length: count }, () => one.cloneNode(true)));
+    }"""
+    async with visit(PLANE, viewport={"width": width, "height": 900}) as page:
+        group = page.locator(".multiples").first
+        for count, expected in {2: [2], 3: [3], 4: [2, 2], 5: [3, 2], 6: [3, 3], 7: [3, 2, 2], 8: [3, 3, 2]}.items():
+            await page.evaluate(fill, [await group.element_handle(), count])
+            found = await group.evaluate(rows)
+            assert [row[0] for row in found] == expected
+            assert all(abs(left) <= 1 and abs(right) <= 1 for _, left, right in found), count
