@@ -3,6 +3,7 @@ it is in tests/cluster/test_undoing.py."""
 
 from __future__ import annotations
 
+import re
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from typing import cast
@@ -221,6 +222,31 @@ async def test_where_nothing_would_change_nothing_is_asked_for(app: FastAPI, sit
         answer = await alice.post(f"/changes/{CHANGE.id}/dry-run")
     assert "Nothing to undo" in answer.text
     assert 'name="seen"' not in answer.text
+
+
+async def test_what_is_to_be_done_stands_in_the_order_in_which_it_is(
+    app: FastAPI, site: Site, cluster: Cluster
+) -> None:
+    flux = "kustomize.toolkit.fluxcd.io"
+    labels: Object = {f"{flux}/name": "apps", f"{flux}/namespace": "flux-system"}
+    change = world.a_change("of-flux", at=world.START, kind="ConfigMap", api_group="", version="7", diffs=CHANGE.diffs)
+    last = ObjectState(change.resource, change.uid, "7", change.at, {**NEW, "metadata": {"labels": labels}})
+    async with site.database.write.begin() as conn:
+        await record(conn, Batch(world.CLUSTER, changes=(change,), objects=(last,)))
+    async with await browser(app, site) as alice:
+        tried = (await alice.post(f"/changes/{change.id}/dry-run")).text
+        done = (await alice.post(f"/changes/{change.id}/undo", data={"seen": SEEN})).text
+        cluster.alters = ()
+        nothing = (await alice.post(f"/changes/{change.id}/dry-run")).text
+        cluster.fails = UndoError("no")
+        refused = (await alice.post(f"/changes/{change.id}/dry-run")).text
+    articles = [page.split("<article")[1].split("</article>")[0] for page in (tried, done, nothing, refused)]
+    assert [re.findall("<h2>([^<]+)", article) for article in articles] == [
+        ["What it would change", "First, by hand ", "What to mind", "Undo it", "Afterwards, by hand"],
+        ["What it changed", "What to mind", "Afterwards, by hand"],
+        [],
+        ["First, by hand ", "What to mind"],
+    ]
 
 
 @pytest.mark.parametrize("form", [{}, {"seen": ""}, {"seen": "5" * 63}, {"seen": "G" * 64}])
