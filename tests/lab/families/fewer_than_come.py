@@ -24,7 +24,7 @@ LONGEST_WAIT, MOST_LOST = 2.0, 0.9
 
 
 @dataclass
-class _Crowd:
+class Crowd:
     """Those who come, and an app whose autoscaler goes by what its pods use of a processor."""
 
     lab: Lab
@@ -116,7 +116,7 @@ async def two_in_the_manifest(lab: Lab) -> AsyncIterator[None]:
         )
     )
     by, minor = lab.rng.choice(("flux", "ci", "argocd")), lab.rng.randrange(2, 40)
-    crowd = _Crowd(lab, namespace, name, lab.rng.uniform(94, 118))
+    crowd = Crowd(lab, namespace, name, lab.rng.uniform(94, 118))
     await crowd.begin(front, other, f"3.{minor}.0", 14, lab.rng.uniform(3, 5))
 
     async def apply(patch: int, *, culprit: bool = False) -> None:
@@ -172,7 +172,7 @@ async def ceiling_before_the_evening(lab: Lab) -> AsyncIterator[None]:
         )
     )
     by, minor, lower = lab.rng.choice((*TEAMS, "flux", "argocd")), lab.rng.randrange(2, 40), lab.rng.choice((5, 6))
-    crowd = _Crowd(lab, namespace, name, lab.rng.uniform(34, 41))
+    crowd = Crowd(lab, namespace, name, lab.rng.uniform(34, 41))
     await crowd.begin(front, other, f"6.{minor}.0", lab.rng.choice((18, 16)), lab.rng.uniform(1.5, 2.5))
     told = {"namespace": namespace, "horizontalpodautoscaler": name}
     is_maxed = lambda: _is_at_its_maximum(lab, namespace, name)  # noqa: E731
