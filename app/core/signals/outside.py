@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from datetime import datetime
 
 from app.core.edges.causes import EXPIRED, OUTSIDE, ROOTS, THEIRS
 from app.core.edges.mechanism import WHILE_RUNNING
 from app.core.edges.program_causes import TRUST
+from app.core.edges.references import references
 from app.core.edges.topology import Topology
+from app.core.entities import Entity
 from app.core.findings import Incident
 from app.core.signals.signal import Signal, SignalKind
 
@@ -40,12 +43,30 @@ _FAILS = re.compile(r"\bfail|\berror|unreachable|unavailable|not answer|\bdown\b
 
 
 def with_outside(signals: Iterable[Signal], top: Topology, incident: Incident) -> list[Signal]:
-    """The signals, those with that cause whose messages name an unwell host outside; and those of workloads that an
-    alert names which itself says so, as probes only say that a pod is not ready."""
+    """The signals, those with that cause whose messages name an unwell host outside; those of workloads that an
+    alert names which itself says so, as probes only say that a pod is not ready; and those of custom resources that
+    refer to one of which that is told, as a HelmRelease does to its repository."""
     inside = names_inside(top)
     said = any(_FAILS.search(alert.message) and _names_one(alert.message, inside) for alert in incident.alerts)
     meant = {tuple(name.split("/", 1)) for name in incident.scope.workloads} if said else set()
-    return [_told(one, inside, meant) for one in signals]
+    told = [_told(one, inside, meant) for one in signals]
+    unwell = {entity: one.low for one in told if one.cause is OUTSIDE for entity in one.about if entity[0] == "object"}
+    return [_for_its_source(one, unwell, top) for one in told] if unwell else told
+
+
+def _for_its_source(signal: Signal, unwell: Mapping[Entity, datetime], top: Topology) -> Signal:
+    """A signal of a custom resource with the cause of one to which it refers, and which was unwell before."""
+    if signal.kind is not SignalKind.SYMPTOM or signal.cause is not None:
+        return signal
+    named = {entity[1]: (entity[2], entity[3]) for entity in signal.about if entity[0] == "object"}
+    sources = [
+        reference
+        for kind, where in named.items()
+        for one in top.customs_named.get(where, ())
+        for reference in (references(top.states[one], where[0]) if one.kind == kind else ())
+    ]
+    is_theirs = any(unwell.get(("object", *source), signal.high) < signal.high for source in sources)
+    return replace(signal, cause=OUTSIDE) if is_theirs else signal
 
 
 def _told(signal: Signal, inside: AbstractSet[str], meant: AbstractSet[tuple[str, ...]]) -> Signal:

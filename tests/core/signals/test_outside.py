@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from app.core.edges.causes import OUTSIDE, ROOTS, THEIRS
 from app.core.edges.indexing import topology
 from app.core.edges.program_causes import TRUST
 from app.core.edges.served import ASKED, SLOW
-from app.core.model import Json, ObjectState
+from app.core.model import Json, Object, ObjectState, Resource
 from app.core.ranking.candidates import candidates
 from app.core.ranking.explain import SUFFERS, explain
 from app.core.signals.blamed import BLAMES, OVERRUN, with_blamed
@@ -229,3 +230,34 @@ def test_what_others_say_of_who_is_asked_too_much_is_less_about_its_own_release(
     assert plain.via == ("named", "ledger")
     assert overrun is not None
     assert overrun.score == pytest.approx(SUFFERS * plain.score)
+
+
+@pytest.mark.parametrize(
+    ("source", "seconds", "outside"),
+    [("charts", -10, True), ("others", -10, False), ("charts", 40, False)],
+    ids=["its own repository", "another one", "a repository that fails later"],
+)
+def test_a_custom_resource_suffers_with_the_source_to_which_it_refers(
+    source: str, seconds: float, *, outside: bool
+) -> None:
+    group = "flux.example"
+    repository = replace_group(a_resource("HelmRepository", "charts", "flux"), group)
+    release = replace_group(a_resource("HelmRelease", "shop", "flux"), group)
+    refers: Object = {"spec": {"chart": {"spec": {"sourceRef": {"kind": "HelmRepository", "name": source}}}}}
+    away = 'Get "https://charts.corp.example/index.yaml": dial tcp 203.0.113.40:443: i/o timeout'
+    told = symptom_signals(
+        [
+            a_symptom(repository, "Failed", at=after(seconds), message=away, count=2),
+            a_symptom(release, "SourceNotReady", at=after(0), message="no artifact of version '2.8.1'", count=2),
+        ],
+        start=after(-60),
+        end=after(60),
+    )
+    top = topology([a_state(repository, {"spec": {}}), a_state(release, refers)])
+    found = {one.sentence.rpartition(" ")[2]: one.cause for one in with_outside(told, top, an_incident())}
+    assert found["charts"] is OUTSIDE
+    assert (found["shop"] is OUTSIDE) is outside
+
+
+def replace_group(resource: Resource, group: str) -> Resource:
+    return structs.replace(resource, api_group=group)
