@@ -160,6 +160,17 @@ def tunes_kernel(change: Change) -> bool:
     return is_of_nodes and change.verb is Verb.UPDATE and any(map(_OF_KERNEL.search, said))
 
 
+_OF_ROOM = re.compile(r"(?:kube|system)-?reserved|eviction-?hard|max-?pods|reserved-?system-?cpus", re.IGNORECASE)
+"""What kubelets are told by which less of a node is left for pods
+(https://kubernetes.io/docs/tasks/administer-cluster/reserve-compute-resources/)."""
+
+
+def sets_room(change: Change) -> bool:
+    """Whether an update says how much of a node is kept from pods, or how many it takes."""
+    said = (str(text) for diff in change.diffs for text in (diff.path, diff.old, diff.new))
+    return change.verb is Verb.UPDATE and change.resource.kind not in WORKLOADS and any(map(_OF_ROOM.search, said))
+
+
 def meshes(change: Change) -> bool:
     """Whether something of a mesh is changed, by what it or its namespace is called."""
     return MESHES.search(f"{change.resource.namespace} {change.resource.name}") is not None

@@ -19,13 +19,20 @@ from app.core.edges import access, operators
 from app.core.edges.asking import answered, asked_about
 from app.core.edges.burdens import burdened
 from app.core.edges.front_doors import DOORS, PROXIES, backends
-from app.core.edges.leads import MAKES_NODES, MESHES, NAME_SERVERS, NETWORKS, PROVIDERS, REGISTRIES, tunes_kernel
+from app.core.edges.leads import (
+    MAKES_NODES,
+    MESHES,
+    NAME_SERVERS,
+    NETWORKS,
+    PROVIDERS,
+    REGISTRIES,
+)
 from app.core.edges.mechanism import cordons, halts, is_cosmetic, is_default, is_default_class, refuser, takes_ports
 from app.core.edges.meshes import is_policy
 from app.core.edges.references import is_custom
 from app.core.edges.shown import touched_certified, touched_doors, touched_routes, touched_showing
 from app.core.edges.topology import Named, State, Topology, before_and_after, pod_spec, readers, servers_of
-from app.core.edges.touching import touched_clients, touched_workloads
+from app.core.edges.touching import touched_clients, touched_nodes, touched_workloads
 from app.core.entities import (
     CLUSTER,
     IMMUTABLE,
@@ -458,8 +465,7 @@ def reach(change: Change, top: Topology) -> Reach:
     rule = _custom if is_others else RULES.get(resource.kind, _custom)
     if told_by(resource.api_group):
         rule = _external
-    if tunes_kernel(change):
-        add(("agent", "kernel"), 0)
+    touched_nodes(change, add)
     rule(change, state, top, add)  # by its group first: Calico has NetworkPolicies too
     if (resource.kind, resource.namespace or "", resource.name) in top.parameters:
         for namespace in top.in_namespace:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from app.core.edges.front_doors import backends
+from app.core.edges.leads import sets_room, tunes_kernel
 from app.core.edges.topology import Named, State, Topology, servers_of
 from app.core.entities import NODES, Add, workload
+from app.core.model import Change
 
 
 def touched_workloads(top: Topology, keys: Iterable[Named], add: Add, hops: float) -> None:
@@ -21,6 +23,14 @@ def touched_workloads(top: Topology, keys: Iterable[Named], add: Add, hops: floa
             add(user, hops + 1)
         if key in top.daemon_sets:
             add(NODES, hops + 1)
+
+
+def touched_nodes(change: Change, add: Add) -> None:
+    """Add what all nodes let pods have: of the kernel, and of room."""
+    if tunes_kernel(change):
+        add(("agent", "kernel"), 0)
+    if sets_room(change):
+        add(("scheduling",), 0)
 
 
 def touched_entrances(top: Topology, namespace: str, doors: Iterable[State], add: Add, hops: float) -> None:

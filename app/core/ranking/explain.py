@@ -17,7 +17,7 @@ from app.core.edges.amounts import KILLED, holds_no_more, only_room
 from app.core.edges.burdens import burdens
 from app.core.edges.causes import LINKED, NOT_LET_IN, OUTSIDE, RIGHTS
 from app.core.edges.front_doors import DOORS
-from app.core.edges.leads import Cause
+from app.core.edges.leads import Cause, sets_room
 from app.core.edges.mechanism import (
     AT_ONCE,
     BEFORE_RUNNING,
@@ -174,6 +174,7 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
         candidate.set_off
         or makes
         or signal.cause is LINKED
+        or (via == ("scheduling",) and sets_room(candidate.change))
         or via[:1] in (("refuses",), ("calls",), ("reads",), ("unguarded",), *BY_CALLING)
     )
     sort = 1.0 if follows else plausible(candidate.change, reason, refused=refused)

@@ -13,9 +13,11 @@ from app.core.edges.reach import reach
 from app.core.model import Change, FieldDiff, Path, Verb
 from app.core.ranking.short_of import LATER, shows_within
 from app.core.signals.complaints import symptom_signals
+from tests.core.company import first, ranked
 from tests.core.edges.test_causes import EXPIRED, image, kind, request
-from tests.core.factories import a_change, a_resource, a_symptom, after
+from tests.core.factories import a_change, a_resource, a_symptom, a_workload, after, an_alert, an_incident
 
+NODE_CONFIG = a_resource("ConfigMap", "node-config", "kube-system")
 MODIFIED = (
     'Operation cannot be fulfilled on deployments.apps "web-front": the object has been modified; '
     "please apply your changes to the latest version and try again"
@@ -235,3 +237,35 @@ def test_what_the_kernel_lets_all_have_is_met_by_whoever_asks_next(change: Chang
     (signal,) = symptom_signals([told], start=after(-60), end=after(30))
     assert ("agent", "kernel") in signal.about
     assert shows_within(change, signal) == (LATER if leads else None)
+
+
+KUBELET: Path = ("data", "kubelet")
+SMALLER = "kind: KubeletConfiguration\nsystemReserved:\n  memory: {}\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "leads"),
+    [
+        (a_change(NODE_CONFIG, path=KUBELET, old=SMALLER.format("1Gi"), new=SMALLER.format("9Gi")), True),
+        (
+            a_change(NODE_CONFIG, path=KUBELET, old="kind: KubeletConfiguration\n", new="cpuManagerPolicy: none\n"),
+            False,
+        ),
+        (a_change(a_resource("Deployment", "web"), path=("spec", "maxPods"), old=1, new=2), False),
+    ],
+)
+def test_what_kubelets_keep_from_pods_is_lacked_by_the_next_of_them(change: Change, *, leads: bool) -> None:
+    assert (("scheduling",) in reach(change, topology([]))) is leads
+
+
+def test_it_is_suspected_where_pods_find_no_room() -> None:
+    web = a_resource("Deployment", "web", "shop")
+    none = "0/6 nodes are available: 6 Insufficient memory."
+    ranking = ranked(
+        a_change(NODE_CONFIG, at=after(-40), path=KUBELET, old=SMALLER.format("1Gi"), new=SMALLER.format("9Gi")),
+        a_change(web, at=after(-3)),
+        incident=an_incident(an_alert(after(30), name="KubePodNotReady", namespace="shop")),
+        symptoms=[a_symptom(web, "FailedScheduling", at=after(0), message=none, count=5)],
+        states=[a_workload(web)],
+    )
+    assert first(ranking) == ("ConfigMap", "node-config")
