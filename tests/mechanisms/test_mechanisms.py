@@ -18,7 +18,6 @@ KNOWN = {
     "cronjob-timezone-removed": "that a file is not there says nothing of who should have written it",
     "default-storageclass-switched-to-nfs": "what a volume of another class is like is not known",
     "dependency-release-slow-queries": "that deadlines run out is not told from a client that asks too much",
-    "external-dns-ingress-source-dropped": "an Ingress of the host is nearer than what makes names of hosts",
     "new-default-limit-is-too-small": "an edit in the rollout that started pods with the limit is preferred",
     "new-version-leaks-connections-hurts-database": "a new image of a client is no burden to others",
     "operator-release-without-cache": "what the program was told while it was rolled out is preferred to its rollout",

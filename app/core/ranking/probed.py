@@ -7,11 +7,12 @@ Ingress or shows its certificate comes before the workload.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import timedelta
 
-from app.core.edges import front_doors
+from app.core.edges import front_doors, said
 from app.core.edges.topology import Topology
 from app.core.entities import Entity, workload
 from app.core.findings import Incident
@@ -28,6 +29,8 @@ BEFORE_ALL = 0.35
 LOOKS_BACK = timedelta(minutes=5)
 """So long before it tells, what an alert is about may have begun, where its record does not say since when."""
 STRENGTH = 0.6
+NOT_FOUND = re.compile(rf"{said.NO_NAME.pattern}|\bdns\b.{{0,30}}(?:fail|error)", re.IGNORECASE)
+"""How an alert says that nobody knows the address of a host."""
 
 
 def with_probed(
@@ -42,9 +45,12 @@ def with_probed(
     complains, with one of that.
 
     What is behind a single host need not complain to be to blame: it has to be among ``answering``, those that count
-    what they answer, and do.
+    what they answer, and do. Where they say that it is not found by its name, it is not answered by anybody.
     """
-    hosts = front_doors.named(front_doors.said(incident), top.doors)
+    text = front_doors.said(incident)
+    hosts = front_doors.named(text, top.doors)
+    if hosts and NOT_FOUND.search(text):
+        return [*signals, _signal(incident, hosts, {("agent", "records"): ON_THE_WAY}, "not found", is_held=is_held)]
     services = {service for host in hosts for service in top.doors[host]}
     behind = {workload(*key) for key, fronts in top.fronts.items() if fronts & services}
     before = {workload(*key) for key in top.labels if front_doors.PROXIES.search(key[1])}
@@ -55,21 +61,23 @@ def with_probed(
     several = len(services) >= SEVERAL
     if not hosts or is_told or not (several or (behind and behind <= answering())):
         return list(signals)
-    began, way = incident.started_at, ON_THE_WAY if several else BEFORE_ALL
+    way = ON_THE_WAY if several else BEFORE_ALL
     own: dict[Entity, float] = {} if several else {("entrance", *key[1:]): ON_THE_WAY for key in behind}
-    verb, beyond = (
-        "is" if len(hosts) == 1 else "are",
-        "nothing behind complains" if several else "what is behind answers",
+    beyond = "nothing behind complains" if several else "what is behind answers"
+    about = {("agent", "doors"): way, ("agent", "records"): way, **own}
+    return [*signals, _signal(incident, hosts, about, f"not answered, while {beyond}", is_held=is_held)]
+
+
+def _signal(
+    incident: Incident, hosts: AbstractSet[str], about: dict[Entity, float], how: str, *, is_held: bool
+) -> Signal:
+    began = incident.started_at
+    return Signal(
+        kind=SignalKind.SYMPTOM,
+        low=began if is_held else began - LOOKS_BACK,
+        high=began,
+        strength=STRENGTH,
+        about=about,
+        sentence=f"from outside {many(len(hosts), 'host')} {'is' if len(hosts) == 1 else 'are'} {how}",
+        facts={"reason": UNREACHED, "chronic": "False", "refused": ""},
     )
-    return [
-        *signals,
-        Signal(
-            kind=SignalKind.SYMPTOM,
-            low=began if is_held else began - LOOKS_BACK,
-            high=began,
-            strength=STRENGTH,
-            about={("agent", "doors"): way, ("agent", "records"): way, **own},
-            sentence=f"from outside {many(len(hosts), 'host')} {verb} not answered, while {beyond}",
-            facts={"reason": UNREACHED, "chronic": "False", "refused": ""},
-        ),
-    ]

@@ -43,3 +43,17 @@ def test_what_complains_behind_it_says_enough() -> None:
 @pytest.mark.parametrize(("kind", "name"), [("Ingress", "wallet"), ("Secret", "wallet-tls")])
 def test_what_a_host_is_shown_by_is_its_entrance(kind: str, name: str) -> None:
     assert ENTRANCE in reach(a_change(a_resource(kind, name, "pay"), path=("spec", "x")), topology(company()))
+
+
+@pytest.mark.parametrize(
+    ("message", "keeps"),
+    [
+        ("dial tcp: lookup wallet.corp.example: no such host", True),
+        ("https://wallet.corp.example cannot be reached, dns failed", True),
+        ("https://wallet.corp.example: 502 Bad Gateway", False),
+    ],
+)
+def test_a_host_that_is_not_found_by_its_name_is_of_who_keeps_that(message: str, *, keeps: bool) -> None:
+    incident = an_incident(an_alert(NOON, name="ProbeFailed", message=message))
+    told = with_probed([], incident, topology(company()), answering=set, is_held=False)
+    assert [one.about for one in told] == ([{("agent", "records"): ON_THE_WAY}] if keeps else [])
