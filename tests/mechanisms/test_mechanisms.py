@@ -97,6 +97,20 @@ KNOWN = {
     "fares-cache-told-never-to-forget": "that a store is full is said by the alert alone",
     "issuer-whose-solver-nobody-answers": "an Ingress that is named was annotated just before",
     "snapshots-each-five-minutes-and-none-goes": "whose discs a recurring job fills is not known",
+    "tariffs-ask-the-calendar-for-every-quarter-hour": "a new image of a client is no burden to others",
+    "one-answer-to-a-million-readers": "a new image of a client is no burden to others",
+    "balance-answers-with-a-field-its-callers-do-not-know": "of two new versions the one of who fails is preferred",
+    "workers-of-the-fraud-checks-paused-at-one": "that an annotation holds a scaler is not known to leave too little",
+    "pool-of-the-databases-moved-to-slow-disks": "whose volumes lie in a pool of disks is not known",
+    "replay-of-the-calls-takes-the-brokers-lines": "a Job of minutes ago that works on is outweighed by what is new",
+    "cleaner-of-the-registry-takes-what-runs": "what a registry no longer has is not put down to who cleans it",
+    "certificates-of-an-hour-read-only-once": "that what lives for an hour ends together is not known",
+    "nightly-forecast-made-more-important-than-the-exchange": "whose pods a Job that was not told takes is not known",
+    "scaling-up-of-the-streams-switched-off-for-a-test": "that a scaler may make no more is not known to leave less",
+    "five-hundred-finished-runs-kept": "that kept Jobs count against a quota is not known",
+    "exams-saved-each-two-seconds-once-they-open": "what is asked more often waits until somebody comes",
+    "limit-of-the-machines-cut-to-save-money": "an autoscaler that wants more is preferred",
+    "each-reading-an-object-of-its-own": "who makes the most objects is not counted without calls",
 }
 """By name: what is not known of these yet, so that they are wrong."""
 

@@ -31,6 +31,7 @@ from app.core.edges.leads import (
     provides_volumes,
     serves_names,
     sets_calls,
+    tells_calls,
     trusts,
     wants_more,
     writes,
@@ -143,7 +144,8 @@ OUTSIDE = Cause(
         connects,
         sets_calls,
         is_a("Endpoints", "EndpointSlice"),
-        writes("env", "envFrom", "args", "command", "dnsPolicy", "dnsConfig", "hostNetwork"),
+        tells_calls,
+        writes("dnsPolicy", "dnsConfig", "hostNetwork"),
     ),
     few=False,
 )

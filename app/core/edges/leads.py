@@ -137,6 +137,15 @@ def sets_calls(change: Change) -> bool:
     return not said or any(map(_OF_CALLS.search, said))
 
 
+def tells_calls(change: Change) -> bool:
+    """Whether a workload is new, or told whom to call, or how, by its variables or arguments: not by one plain word in
+    the place of another, or of none."""
+    told = writes("env", "envFrom", "args", "command")(change)
+    values = (value for diff in change.diffs for value in (diff.old, diff.new) if value is not None)
+    said = (str(value.get("value", value) if isinstance(value, dict) else value) for value in values)
+    return told and (change.verb is Verb.CREATE or any(map(_OF_CALLS.search, said)))
+
+
 _OF_PARTS = re.compile(
     r"path|plugin|module|extension|import|require|librar|class|agent|opts|options|driver|preload|\bLD_", re.IGNORECASE
 )
@@ -166,9 +175,12 @@ _OF_ROOM = re.compile(r"(?:kube|system)-?reserved|eviction-?hard|max-?pods|reser
 
 
 def sets_room(change: Change) -> bool:
-    """Whether an update says how much of a node is kept from pods, or how many it takes."""
+    """Whether an update says how much of a node is kept from pods, or how many it takes, or how large a pool may be."""
+    if change.verb is not Verb.UPDATE or change.resource.kind in WORKLOADS:
+        return False
+    is_pool = NODE_KINDS.match(change.resource.kind) is not None
     said = (str(text) for diff in change.diffs for text in (diff.path, diff.old, diff.new))
-    return change.verb is Verb.UPDATE and change.resource.kind not in WORKLOADS and any(map(_OF_ROOM.search, said))
+    return any(map(_OF_ROOM.search, said)) or (is_pool and any("limits" in diff.path for diff in change.diffs))
 
 
 def meshes(change: Change) -> bool:

@@ -56,6 +56,8 @@ UNDONE = -1.5
 TAU_ONSET = timedelta(minutes=5)
 NEAR = 1.6
 """What it weighs to have come at the onset, with nothing between."""
+WELL_UNTIL_THEN = -0.8
+"""What it weighs at most that pods were well until what shows long after as a rule."""
 RESIZED = "EvictedByVPA"
 """What a vertical autoscaler says of a pod that it evicts for the next one to have what it recommends
 (https://github.com/kubernetes/autoscaler/tree/master/vertical-pod-autoscaler/pkg/updater)."""
@@ -313,6 +315,8 @@ def own_rollout(case: Case, facts: Facts) -> Evidence | None:
     if well > max(running, SLOT):
         weight = -0.9 * math.log1p(well / max(running, SLOT))
         weight /= 2 if _may_harm_while_well(facts, main) else 1
+        if main and shows_within(facts.candidate.change, main.signal):
+            weight = max(weight, WELL_UNTIL_THEN)
         return say("rollout", weight, f"Its rollout went through and its pods were well for {seconds(well)} after.")
     if case.incident.scope.workloads:
         return say("rollout", -0.2, f"Its rollout finished in {seconds(running)}: the new pods are available.")

@@ -31,7 +31,8 @@ _KEEPS = re.compile(
 FULL = re.compile(
     rf"connection is not available|pool (?:is )?(?:exhausted|timed out|limit)|pool ?limit|pool ?timeout"
     rf"|(?:get|acquir\w+|obtain) (?:a |jdbc )?connection|maxmemory|used memory >"
-    rf"|maximum (?:bytes|messages) exceeded|local storage usage|usage of EmptyDir|{NO_CONNECTION.pattern}",
+    rf"|maximum (?:bytes|messages) exceeded|local (?:ephemeral )?storage (?:usage|limit)|usage of EmptyDir"
+    rf"|{NO_CONNECTION.pattern}",
     re.IGNORECASE,
 )
 """How it is said that something is used up which is taken bit by bit."""

@@ -5,16 +5,17 @@ from __future__ import annotations
 import pytest
 
 from app.core.model import Outcome, Rollout
+from app.core.ranking.evidence import WELL_UNTIL_THEN
 from tests.core.company import ranked
 from tests.core.factories import a_change, a_resource, a_symptom, a_workload, after, an_alert, an_incident
 
 WEB = a_resource("Deployment", "web-front")
 
 
-def speaks_for_it(reason: str, message: str) -> float:
+def speaks_for_it(reason: str, message: str, *, well: float = 90) -> float:
     """What it weighs that the pods of a rollout were well for a minute and a half before they complained."""
-    rolled_out = a_change(WEB, at=after(-110))
-    done = Rollout(WEB, "uid", 2, after(-110), Outcome.COMPLETE, change_id=rolled_out.id, ended_at=after(-90))
+    rolled_out = a_change(WEB, at=after(-well - 20))
+    done = Rollout(WEB, "uid", 2, after(-well - 20), Outcome.COMPLETE, change_id=rolled_out.id, ended_at=after(-well))
     ranking = ranked(
         rolled_out,
         incident=an_incident(an_alert(after(30), name="KubePodNotReady", namespace="shop", deployment="web-front")),
@@ -42,6 +43,20 @@ def test_that_pods_were_well_speaks_half_as_much_where_something_runs_out(
     usual = speaks_for_it("Unhealthy", "Readiness probe failed: 503")
     assert usual < 0
     assert speaks_for_it(reason, message) == pytest.approx(usual / 2 if fills else usual)
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "shows_later"),
+    [
+        ("Evicted", 'Container web exceeded its local ephemeral storage limit "8Gi". ', True),
+        ("Unhealthy", "accept tcp [::]:8080: accept4: too many open files", True),
+        ("Unhealthy", "Readiness probe failed: 503", False),
+    ],
+)
+def test_that_pods_were_well_until_then_speaks_little_where_that_is_how_long_it_takes(
+    reason: str, message: str, shows_later: bool
+) -> None:
+    assert (speaks_for_it(reason, message, well=400) == WELL_UNTIL_THEN) is shows_later
 
 
 @pytest.mark.parametrize(
