@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -52,6 +53,26 @@ async def test_latency_orders_by_its_rise(site: Site) -> None:
     found = await calls(site, order="latency")
     rises = [one["latency_seconds"] - one["before_latency_seconds"] for one in found]
     assert rises == sorted(rises, reverse=True)
+
+
+async def test_what_comes_after_the_end_of_the_audit_log_was_not_seen(site: Site) -> None:
+    """That nobody counted is not that nobody called: a table of zeros would be read as quiet."""
+    later = world.END + timedelta(minutes=4)
+    async with site.client() as client:
+        for at in (later, later + timedelta(hours=1)):
+            asked = {"cluster": "shop", "at": at.isoformat(), "minus": "5m"}
+            answer = (await client.get("/api/v1/calls", params=asked)).json()
+            heard_to = datetime.fromisoformat(answer["freshness"][0]["sources"]["audit log"])
+            begin = max(heard_to, at - 2 * timedelta(minutes=5))
+            *_, gap = answer["gaps"]
+            assert gap["why"] == "the audit log is recorded no further"
+            assert datetime.fromisoformat(gap["from_at"]) == begin
+            assert datetime.fromisoformat(gap["to_at"]) == at
+            text = (await client.get("/api/v1/calls", params=asked, headers={"Accept": "text/plain"})).text
+            assert f"to {at:%H:%M:%S}: the audit log is recorded no further" in text
+        asked = {"cluster": "shop", "at": END, "minus": "60s"}
+        answer = (await client.get("/api/v1/calls", params=asked)).json()
+        assert not [gap for gap in answer["gaps"] if gap["why"] == "the audit log is recorded no further"]
 
 
 @pytest.mark.parametrize("wrong", ["by=shoe", "by=", "by=user,,verb", "by=user&by=verb", "order=odd"])
