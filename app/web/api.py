@@ -31,6 +31,7 @@ from app.web.cursors import Listing, history_of
 from app.web.deps import deps_of
 from app.web.follow_changes import follow_changes
 from app.web.follow_incidents import follow_incidents
+from app.web.objects_named import unknown_kind
 from app.web.problems import Problem
 from app.web.reading import check_whole, narrowed, reading
 from app.web.representations import Negotiated, chosen, kind_of
@@ -77,6 +78,8 @@ async def list_changes(
         seen = await read_seen(conn, asked.cluster, from_at=asked.from_at, to_at=asked.to_at)
         if not found.changes and before is None:
             await _check_namespace(conn, asked, seen)
+            if seen.recorded and (said := unknown_kind(asked.kind, seen.kinds)):
+                raise Problem(404, said, "kind")
     return answers.Changes(
         items=[shapes.Change.of(change) for change in found.changes],
         next=asked.listing.next(found.next),

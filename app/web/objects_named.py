@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from difflib import get_close_matches
+
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import ObjectState, Resource
@@ -11,6 +14,7 @@ from app.store.objects import load_states, load_suffixed
 from app.web.problems import Problem
 
 _CRD = ("apiextensions.k8s.io", "CustomResourceDefinition")
+_NEAREST = 3
 
 
 async def read_named(conn: AsyncConnection, cluster: str, text: str, namespace: str | None) -> ObjectState:
@@ -45,6 +49,17 @@ async def read_named(conn: AsyncConnection, cluster: str, text: str, namespace: 
         those = ", ".join(f"{one.resource.kind}.{one.resource.api_group}/{name}" for one in found)
         raise Problem(422, f"several are called so: {those}", "object")
     return found[0]
+
+
+def unknown_kind(word: str | None, recorded: Collection[str]) -> str:
+    """That nothing of this kind is recorded, and what is called much the same; "" of one that is, or is Kubernetes'
+    own: a list of that may be empty, and what was mistyped must not read as calm."""
+    names = {kind.lower(): kind for kind in recorded}
+    if not word or word.lower() in names or built_in(word, None):
+        return ""
+    near = [names[one] for one in get_close_matches(word.lower(), names, n=_NEAREST)]
+    said = f"no kind {word!r} is recorded"
+    return f"{said}; the nearest: {', '.join(near)}" if near else said
 
 
 async def _kinds(conn: AsyncConnection, cluster: str, word: str, group: str | None) -> list[KindInfo]:

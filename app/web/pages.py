@@ -21,6 +21,7 @@ from app.web.auth import Needs
 from app.web.cursors import Listing, history_of
 from app.web.deps import deps_of
 from app.web.incident_pages import PAGE
+from app.web.objects_named import unknown_kind
 from app.web.problems import Problem
 from app.web.reading import narrowed, partial_clusters, reading
 
@@ -73,6 +74,8 @@ async def list_changes(request: Request, asked: Annotated[ChangesAsked, Query()]
         seen = await read_seen(conn, asked.cluster, from_at=asked.from_at, to_at=asked.to_at)
         begun = await rollouts.begun_by(conn, found.changes)
         unknown = "" if found.changes else await unknown_namespace(conn, asked.cluster, asked.namespace)
+        if not found.changes and not unknown:
+            unknown = unknown_kind(asked.kind, seen.kinds)
     return templates.page(
         "changes.html",
         unknown=unknown,

@@ -249,6 +249,21 @@ async def test_a_namespace_that_was_never_seen_is_refused(site: Site, path: str)
     assert far.json()["detail"] == "no namespace '30M' is recorded; a length of time is written 30m"
 
 
+async def test_a_kind_that_was_never_seen_is_refused(site: Site) -> None:
+    """What was mistyped must not read as calm; of a kind of Kubernetes' own there may be no change."""
+    async with site.client() as client:
+        near = await client.get("/api/v1/changes", params={"kind": "Depoyment"})
+        far = await client.get("/api/v1/changes", params={"kind": "Quux"})
+        own = await client.get("/api/v1/changes", params={"kind": "lease"})
+        cased = await client.get("/api/v1/changes", params={"kind": "dEPLOYMENT", "actor": "nobody"})
+        page = await client.get("/changes", params={"kind": "Depoyment"})
+    assert (near.status_code, near.json()["field"]) == (404, "kind")
+    assert near.json()["detail"] == "no kind 'Depoyment' is recorded; the nearest: Deployment"
+    assert far.json()["detail"] == "no kind 'Quux' is recorded"
+    assert [(one.status_code, one.json()["items"]) for one in (own, cased)] == [(200, [])] * 2
+    assert "No change matches: no kind &#39;Depoyment&#39; is recorded; the nearest: Deployment." in page.text
+
+
 @pytest.mark.parametrize(
     ("path", "field"),
     [
