@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -177,7 +178,8 @@ def diff(
     _print(
         shown(
             server, output, "diff",
-            object=named, namespace=namespace, cluster=server.only_cluster(cluster), **_window(from_at, to_at),
+            object=named, namespace=namespace, cluster=server.only_cluster(cluster),
+            **_window(from_at, to_at, called=("FROM", "TO")),
         )
     )  # fmt: skip
 
@@ -226,12 +228,15 @@ def exported(
     export(server, what, str(window["from_"]), str(window["to"]), file=file, output=output, **of)
 
 
-def _window(from_at: str | None, to_at: str | None) -> dict[str, Any]:
+def _window(from_at: str | None, to_at: str | None, *, called: tuple[str, str] = ("--from", "--to")) -> dict[str, Any]:
+    """A stretch of time as REST takes it; ``called`` is what its ends were written for. Raises TimeError."""
     at = now()
-    return {
-        "from_": moment(from_at, now=at, called="--from") if from_at else None,
-        "to": moment(to_at, now=at, called="--to") if to_at else None,
-    }
+    begin, end = (
+        moment(text, now=at, called=name) if text else None for text, name in zip((from_at, to_at), called, strict=True)
+    )
+    if begin and end and datetime.fromisoformat(begin) >= datetime.fromisoformat(end):
+        raise TimeError(f"{called[0]} {from_at} is not before {called[1]} {to_at}")
+    return {"from_": begin, "to": end}
 
 
 def _print(text: str) -> None:

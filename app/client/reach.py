@@ -49,8 +49,22 @@ WRITTEN = {
     "namespaces": "--namespace",
     "workloads": "--workload",
     "nodes": "--node",
+    "cluster": "--cluster",
+    "severity": "--severity",
+    "verb": "--verb",
+    "Idempotency-Key": "--key",
+    "id": "ID",
 }
 """What REST calls otherwise than a command line does -> what is written there."""
+SAID_OTHERWISE = {
+    "a request with this key came before, and told something else": (
+        "--key: it was used before, and something else was said; to say the same again, say --since as a time: 30m is"
+        " another one each time"
+    ),
+    "start again without it": "start again without --after",
+    "say which": "say which with --namespace",
+}
+"""How what REST says ends, where it names what is not written at a command line -> what is said there instead."""
 SHOWN_BY = {"change_id": "changes -o wide", "incident_id": "incident list"}
 """An id that REST may not know -> the command that lists those there are."""
 
@@ -117,6 +131,9 @@ def _as_written(error: RefusedError) -> str:
     said, name = str(error), error.field.partition(".")[0]
     if error.status == 404 and name in SHOWN_BY:
         return f"{said}: `{SHOWN_BY[name]}` shows those there are"
+    for ending, instead in SAID_OTHERWISE.items():
+        if said.endswith(ending):
+            return said.removesuffix(ending).removeprefix(f"{error.field}: ") + instead
     is_named = name in WRITTEN and said.startswith(f"{error.field}: ")
     return WRITTEN[name] + said.removeprefix(error.field) if is_named else said
 

@@ -254,19 +254,25 @@ def test_how_to_undo_a_change_and_its_object_before(site: Asked) -> None:
         (("changes", "--to", "2026-11-20T14:00:00"), "--to: '2026-11-20T14:00:00' is no time with a zone"),
         (("diff", "deploy/web"), "'deploy/web' is not KIND/NAME@FROM..TO"),
         (("diff", "deploy/web@..5m"), "is not KIND/NAME@FROM..TO"),
-        (("diff", "deploy/web@5m..30m", "-n", "payments"), "from must be before to"),
-        (("diff", "deploy/checkout-api@5m.."), "say which"),
+        (("diff", "deploy/web@5m..30m", "-n", "payments"), "FROM 5m is not before TO 30m"),
+        (("diff", "deploy/web@soon..", "-n", "payments"), "FROM: 'soon' is no time with a zone"),
+        (("diff", "deploy/checkout-api@5m.."), "say which with --namespace"),
+        (("changes", "--from", "5m", "--to", "10m"), "--from 5m is not before --to 10m"),
+        (("export", "changes", "--from", "5m", "--to", "10m"), "--from 5m is not before --to 10m"),
+        (("changes", "--after", "zzz"), "is not one of ours: start again without --after"),
+        (("changes", "--kind", "Depoyment"), "no kind 'Depoyment' is recorded; the nearest: Deployment"),
         (("what-changed", "soon"), "TIME: 'soon' is no time with a zone"),
         (("changes", "--cluster", "moon"), "there is no cluster 'moon': known are shop"),
-        (("changes", "--verb", "patch"), "verb: "),
+        (("changes", "--verb", "patch"), "foreshock: --verb: must be"),
         (("suspects", "0000"), "there is no incident of this id: `incident list` shows those there are"),
         (("revert", "nonsense"), "there is no change of this id: `changes -o wide` shows those there are"),
         (("revert", "nonsense", "--manifest"), "there is no change of this id: `changes -o wide`"),
         (("who-calls", "pods", "nodes"), "one resource, and one length of time"),
-        (("who-calls", "--by", "shoe"), "by: "),
-        (("incident", "open", "x", "--cluster", "nowhere"), "cluster: "),
+        (("who-calls", "--by", "shoe"), "--by: "),
+        (("incident", "open", "x", "--cluster", "nowhere"), "foreshock: --cluster: "),
+        (("incident", "open", "x", "--severity", "bad"), "foreshock: --severity: must be"),
         (("incident", "open", "x", "--namespace", "No!"), "--namespace: must be the name of a namespace"),
-        (("incident", "open", "x", "--key", ""), "Idempotency-Key"),
+        (("incident", "open", "x", "--key", ""), "foreshock: --key: "),
         (("incident", "edit", ID), "nothing is named that is to change"),
         (("incident", "edit", ID, "--since", "yesterday"), "--since: 'yesterday' is no time with a zone"),
         (("changes", "--from", "999999w"), "--from: '999999w' is before the first year"),
@@ -282,3 +288,12 @@ def test_wrong_use_is_said_in_words(site: Asked, arguments: tuple[str, ...], sai
     assert said in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+def test_a_key_that_told_something_else_says_what_to_do(site: Asked) -> None:
+    asked = ("incident", "open", "Down", "--key", "page-18", "--since")
+    site.said(*asked, "2m", role="responder")
+    again = site.run(*asked, "2m", role="responder")
+    assert (again.returncode, again.stdout) == (2, "")
+    assert again.stderr.startswith("foreshock: --key: it was used before, and something else was said; to say the same")
+    assert "--since as a time" in again.stderr
