@@ -85,6 +85,9 @@ class IncidentToMerge(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    into: Annotated[
-        str, Field(pattern="^[0-9a-f]{12}$", description="the id of the other incident", examples=["5f0a1c22d3e4"])
-    ]
+    into: like(  # type: ignore[valid-type]
+        "[0-9a-f]{12}",
+        "must be the id of an incident, as 5f0a1c22d3e4",
+        description="the id of the other incident",
+        examples=["5f0a1c22d3e4"],
+    )

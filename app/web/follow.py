@@ -61,11 +61,15 @@ class Followers:
 
 KEPT = arrivals.KEPT
 """So long an ``after`` is good to go on from."""
+_LONG_AGO = timedelta(days=3650)
+"""What says that it is older was made by nobody: it is a number of another sort."""
 
 
 def check_age(made: str, now: datetime) -> datetime:
     """When an ``after`` was made, in seconds since 1970 in hexadecimal. Raises Problem 400 for one that is too old."""
     age = now.timestamp() - int(made, 16)
+    if age > _LONG_AGO.total_seconds():
+        raise not_ours()
     if age > KEPT.total_seconds():
         raise Problem(400, "this is more than a day old: begin again without since", "since")
     if age < -KEPT.total_seconds():

@@ -99,6 +99,17 @@ After = Annotated[
 ]
 
 
+def _mark(pattern: str) -> AfterValidator:
+    """Refuses in words what is no ``after`` of a line of what is followed."""
+
+    def checked(text: str | None) -> str | None:
+        if text is not None and not re.fullmatch(pattern, text):
+            raise ValueError("must be the after of a line that was read: begin again without since")
+        return text
+
+    return AfterValidator(checked)
+
+
 class Asked(BaseModel):
     """Parameters of a request: one that is not listed is refused."""
 
@@ -162,8 +173,10 @@ class ChangesFollowed(ChangesPage):
     """A page of them; or, with ``follow``, those that are recorded from then on, too."""
 
     follow: bool = Field(False, description="goes on with each change as it is recorded, a line each")
-    since: Annotated[str | None, Field(pattern=SINCE, max_length=8000)] = Field(
-        None, description="with follow: ``after`` of the last line that was read"
+    since: Annotated[str | None, Field(max_length=8000), _mark(SINCE)] = Field(
+        None,
+        description="with follow: ``after`` of the last line that was read",
+        json_schema_extra={"pattern": SINCE},
     )
 
     def check_following(self) -> None:
@@ -208,8 +221,10 @@ class IncidentsFollowed(IncidentsPage):
     follow: bool = Field(
         False, description="goes on with each that is opened, ends or is ranked otherwise, a line each"
     )
-    since: Annotated[str | None, Field(pattern=INCIDENTS_SINCE, max_length=1000)] = Field(
-        None, description="with follow: ``after`` of the last line that was read"
+    since: Annotated[str | None, Field(max_length=1000), _mark(INCIDENTS_SINCE)] = Field(
+        None,
+        description="with follow: ``after`` of the last line that was read",
+        json_schema_extra={"pattern": INCIDENTS_SINCE},
     )
 
     def check_following(self) -> None:

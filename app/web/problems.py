@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -26,6 +27,8 @@ from app.web import headers, numbered, templates
 from app.web.deps import deps_of
 from app.web.unanswered import unanswered
 
+_CHOICE = re.compile(r"\^\((\w+(?:\|\w+)+)\)\$")
+"""A pattern that is nothing but words of which one is to be chosen."""
 HEADINGS = {
     400: "This address cannot be read",
     401: "You are not signed in",
@@ -146,10 +149,21 @@ def mistyped(first: Mapping[str, Any], field: str | None) -> Problem:
     """What pydantic finds wrong with a field, in words; without one, with the body."""
     if first["type"] == "extra_forbidden":
         return Problem(422, f"there is no parameter {field!r}", field)
-    said = refusal(first["msg"])
+    said = _refusal(first)
     if field is None:
         return Problem(422, "the body is no JSON object" if first["type"] == "model_type" else f"the body {said}")
     return Problem(422, f"{field}: {said}", field)
+
+
+def _refusal(first: Mapping[str, Any]) -> str:
+    """What is wrong with a value, in words and not in patterns: what is one of several is named."""
+    if first["type"] == "missing":
+        return "must be given"
+    choice = _CHOICE.fullmatch(str(first.get("ctx", {}).get("pattern", "")))
+    if choice is None:
+        return refusal(first["msg"])
+    *others, last = (repr(one) for one in choice[1].split("|"))
+    return f"must be {', '.join(others)} or {last}"
 
 
 def of_database(error: Exception) -> Problem:

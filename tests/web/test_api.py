@@ -249,6 +249,25 @@ async def test_a_namespace_that_was_never_seen_is_refused(site: Site, path: str)
     assert far.json()["detail"] == "no namespace '30M' is recorded; a length of time is written 30m"
 
 
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("series?cluster=shop", "metric: must be given"),
+        ("diff?cluster=shop&from=2026-11-20T14:00:00Z", "object: must be given"),
+        ("calls?cluster=shop&order=size", "order: must be 'calls' or 'latency'"),
+        ("changes?derived=all", "derived: must be 'hidden' or 'shown'"),
+        ("incidents?status=closed", "status: must be 'open', 'resolved', 'suspected' or 'merged'"),
+        ("changes?follow=1&since=zzz", "since: must be the after of a line that was read: begin again without since"),
+        ("incidents?follow=1&since=zzz", "since: must be the after of a line that was read: begin again without since"),
+        ("changes?follow=1&since=abc", "this is not an after of ours: begin again without since"),
+    ],
+)
+async def test_what_is_wrong_is_said_in_words_and_not_in_patterns(site: Site, path: str, said: str) -> None:
+    async with site.client() as client:
+        answer = await client.get(f"/api/v1/{path}", headers={"Accept": "application/json, application/x-ndjson"})
+    assert answer.json()["detail"] == said
+
+
 async def test_a_kind_that_was_never_seen_is_refused(site: Site) -> None:
     """What was mistyped must not read as calm; of a kind of Kubernetes' own there may be no change."""
     async with site.client() as client:

@@ -156,12 +156,14 @@ async def test_what_is_merged_says_so_and_is_listed_no_more(hands: Site) -> None
         whole = await client.post(merge, json={"into": into["id"]})
         again = await client.post(merge, json={"into": into["id"]})
         itself = await client.post(f"{PATH}/{into['id']}/merge", json={"into": into["id"]})
+        mistyped = await client.post(merge, json={"into": "5f0a"})
         part = (await client.get(f"{PATH}/{one['id']}")).json()["incident"]
         listed = {item["id"] for item in (await client.get(PATH, params={"limit": 1000})).json()["items"]}
         page = (await client.get(f"/incidents/{one['id']}")).text
         amended = await client.patch(f"{PATH}/{one['id']}", json={"status": "open"})
     assert (whole.status_code, again.status_code) == (200, 200)
     assert whole.json()["incident"]["id"] == again.json()["incident"]["id"] == into["id"]
+    assert mistyped.json()["detail"] == "into: must be the id of an incident, as 5f0a1c22d3e4"
     assert (part["status"], part["merged_into"]) == ("merged", into["id"])
     assert into["id"] in listed
     assert one["id"] not in listed
