@@ -76,24 +76,69 @@ def serve(server: Reads) -> None:
     async def serving() -> None:
         async with stdio_server() as (reads, writes), anyio.create_task_group() as group:
             passed, readable = anyio.create_memory_object_stream[SessionMessage | Exception]()
-            group.start_soon(_pass_on, reads, passed, writes)
+            answers, answered = anyio.create_memory_object_stream[SessionMessage]()
+            open_requests = _OpenRequests()
+            group.start_soon(_pass_on, reads, passed, writes, open_requests)
+            group.start_soon(_answer_with, answered, writes, open_requests)
             protocol = protocol_of(server)
-            await protocol.run(readable, writes, protocol.create_initialization_options())
+            await protocol.run(readable, answers, protocol.create_initialization_options())
+            await writes.aclose()  # what writes to standard output ends with it
             group.cancel_scope.cancel()
 
     anyio.run(serving)
+
+
+class _OpenRequests:
+    """The ids of requests that wait for their answers: who writes all at once and ends wants them still."""
+
+    def __init__(self) -> None:
+        self._ids = set[types.RequestId]()
+        self._one_less = anyio.Event()
+
+    def came(self, message: types.JSONRPCMessage) -> None:
+        """A message of the assistant's: a request is open, until one says that it is wanted no more."""
+        if isinstance(message, types.JSONRPCRequest):
+            self._ids.add(message.id)
+        elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/cancelled":
+            self._done((message.params or {}).get("requestId"))
+
+    def went(self, message: types.JSONRPCMessage) -> None:
+        """A message to the assistant."""
+        if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+            self._done(message.id)
+
+    async def ended(self) -> None:
+        """Waits until none is open."""
+        while self._ids:
+            await self._one_less.wait()
+
+    def _done(self, request_id: types.RequestId | None) -> None:
+        if request_id is not None:
+            self._ids.discard(request_id)
+        self._one_less.set()
+        self._one_less = anyio.Event()
+
+
+async def _answer_with(answered: AsyncIterable[SessionMessage], writes: Sends, open_requests: _OpenRequests) -> None:
+    """Sends what the library answers."""
+    async for one in answered:
+        await writes.send(one)
+        open_requests.went(one.message)
 
 
 async def _pass_on(
     reads: AsyncIterable[SessionMessage | Exception],
     passed: MemoryObjectSendStream[SessionMessage | Exception],
     writes: Sends,
+    open_requests: _OpenRequests,
 ) -> None:
     """Passes on what was read, and answers each line that is no message, which the library drops without a word: as
-    https://www.jsonrpc.org/specification#error_object says, of no id."""
+    https://www.jsonrpc.org/specification#error_object says, of no id. The end is passed on once all is answered that
+    was asked before it: the library would leave it."""
     async with passed:
         async for one in reads:
             if not isinstance(one, Exception):
+                open_requests.came(one.message)
                 await passed.send(one)
                 continue
             is_json = isinstance(one, ValidationError) and one.errors()[0]["type"] != "json_invalid"
@@ -105,6 +150,7 @@ async def _pass_on(
                 )
             )
             await writes.send(SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=None, error=error)))
+        await open_requests.ended()
 
 
 def protocol_of(server: Reads) -> Server[Any]:
