@@ -30,7 +30,10 @@ async def test_a_limited_token_is_made_and_listed_with_its_scope(database: Datab
     assert found == tokens.Bearer(Role.RESPONDER, "the shop's", SHOP)
     limited, unlimited = await command.listed(database, now=NOW)
     assert "responder of prod/shop, stage  until" in limited
-    assert " viewer     until" in unlimited
+    assert f" {'viewer':<{len('responder of prod/shop, stage')}}  until" in unlimited
+    assert [line.index("  used never") for line in (limited, unlimited)] == [limited.index("  used never")] * 2
+    assert limited.endswith("  the shop's")
+    assert all(line == line.rstrip() for line in await command.listed(database, now=NOW))
 
 
 async def test_that_there_is_no_token_is_said(database: Database) -> None:

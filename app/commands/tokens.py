@@ -47,17 +47,21 @@ async def create(
 
 
 async def listed(database: Database, *, now: datetime) -> list[str]:
-    """A line for each token that works now; or the one that there is none."""
+    """A line for each token that works now, in columns; or the one that there is none."""
     async with database.read.connect() as conn:
         found = await tokens.read(conn, now=now)
-    return [line(one) for one in found] or ["no tokens"]
+    width = max((len(_good_for(one)) for one in found), default=0)
+    return [_line(one, width) for one in found] or ["no tokens"]
 
 
-def line(found: Token) -> str:
-    """What `token list` says of a token."""
+def _line(found: Token, width: int) -> str:
+    """What `token list` says of a token; ``width`` is that of the column that says what it is good for."""
     used = f"{found.last_used_at:%Y-%m-%d %H:%M}" if found.last_used_at else "never"
+    said = f"{found.id:>6}  {_good_for(found):<{width}}  until {found.expires_at:%Y-%m-%d}  used {used:<16}"
+    return f"{said}  {found.note}".rstrip()
+
+
+def _good_for(found: Token) -> str:
     of = "" if found.purpose is Purpose.SCRAPE else f" of {found.cluster or 'every cluster'}"
     who = found.role or f"{found.purpose}{of}"
-    if found.scope is not None:
-        who = f"{who} of {', '.join(found.scope.texts)}"
-    return f"{found.id:>6}  {who:<9}  until {found.expires_at:%Y-%m-%d}  used {used}  {found.note}"
+    return who if found.scope is None else f"{who} of {', '.join(found.scope.texts)}"
