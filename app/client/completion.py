@@ -46,6 +46,11 @@ def verbs(incomplete: str) -> list[str]:
     return [verb.value for verb in Verb if verb.value.startswith(incomplete)]
 
 
+def severities(incomplete: str) -> list[str]:
+    """How bad a person may say that an incident is."""
+    return [one for one in ("critical", "error", "warning", "info") if one.startswith(incomplete)]
+
+
 def by(incomplete: str) -> list[str]:
     """What calls are told apart by, behind the last comma, without what stands before it."""
     before, comma, begun = incomplete.rpartition(",")

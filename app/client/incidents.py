@@ -21,7 +21,9 @@ About = Annotated[
 ]
 Workloads = Annotated[list[str] | None, typer.Option("--workload", help="A workload, as namespace/name.")]
 Nodes = Annotated[list[str] | None, typer.Option("--node", help="A node.")]
-Severity = Annotated[str | None, typer.Option(help="critical, error, warning or info.")]
+Severity = Annotated[
+    str | None, typer.Option(help="critical, error, warning or info.", autocompletion=completion.severities)
+]
 IncidentId = Annotated[
     str, typer.Argument(metavar="ID", help="As `incident list` shows it.", autocompletion=completion.incidents)
 ]

@@ -192,6 +192,7 @@ def test_what_tab_offers_holds_nothing_that_a_shell_would_run(site: Asked) -> No
     ("line", "offered"),
     [
         ("changes --verb ", ["create", "update", "delete"]),
+        ("incident open Down --severity ", ["critical", "error", "warning", "info"]),
         ("changes --kind Dep", ["Deployment"]),
         ("who-calls --by user,v", ["user,verb"]),
         ("who-calls --by user,verb,user", ["user,verb,user_agent"]),
