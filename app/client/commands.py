@@ -12,8 +12,8 @@ from app.client import completion, incidents
 from app.client.export import Exported, export
 from app.client.following import follow
 from app.client.output import Output, OutputOption, shown
-from app.client.reach import Cluster, Namespace, Program, TheCluster
-from app.client.server import Server
+from app.client.reach import Cluster, Namespace, Program, TheCluster, note
+from app.client.server import RefusedError, Server
 from app.client.times import TimeError, is_time, length, moment, now
 
 At = Annotated[
@@ -106,6 +106,7 @@ def changes(
     if following:
         if after:
             raise typer.BadParameter("--after is of pages: --follow begins with the newest")
+        _note_unknown(server, namespace=namespace, kind=kind, cluster=cluster)
         follow(server, output, "changes", limit=limit or 20, **wanted)
     else:
         _print(shown(server, output, "changes", table="Changes", limit=limit, after=after, **wanted))
@@ -226,6 +227,18 @@ def exported(
     window = _window(from_at, to_at or now().isoformat())
     of = {"namespace": only_namespace, "cluster": cluster}
     export(server, what, str(window["from_"]), str(window["to"]), file=file, output=output, **of)
+
+
+def _note_unknown(server: Server, **wanted: str | None) -> None:
+    """Says what is not recorded of what is to be followed: it is waited for, and what was mistyped would never come."""
+    if not (wanted["namespace"] or wanted["kind"]):
+        return
+    try:
+        server.json("changes", limit=1, **wanted)
+    except RefusedError as error:
+        if error.status != 404 or error.field not in ("namespace", "kind"):
+            raise
+        note(f"{error}; waiting for the first change of it")
 
 
 def _window(from_at: str | None, to_at: str | None, *, called: tuple[str, str] = ("--from", "--to")) -> dict[str, Any]:

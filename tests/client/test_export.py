@@ -309,6 +309,23 @@ def test_what_is_followed_is_a_table_of_80_columns(site: Asked) -> None:
         assert title == "TIME           NAMESPACE        CHANGE                          WHO\n"
 
 
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        (("-n", "payment"), "no namespace 'payment' is recorded; the nearest: payments"),
+        (("--kind", "Depoyment"), "no kind 'Depoyment' is recorded; the nearest: Deployment"),
+    ],
+)
+def test_what_is_followed_and_not_recorded_is_said(site: Asked, option: tuple[str, str], said: str) -> None:
+    """It is waited for, and silence would read as calm."""
+    with following(site, site.url, *option) as process:
+        assert process.stderr is not None
+        assert process.stdout is not None
+        assert process.stderr.readline() == f"foreshock: {said}; waiting for the first change of it\n"
+        assert process.stdout.readline().startswith("TIME")
+        assert process.poll() is None
+
+
 def test_incidents_are_followed_too(site: Asked) -> None:
     with following(site, site.url, "--cluster", "shop", what=("incident", "list")) as process:
         assert process.stdout is not None
