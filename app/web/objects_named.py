@@ -51,13 +51,13 @@ async def read_named(conn: AsyncConnection, cluster: str, text: str, namespace: 
     return found[0]
 
 
-def unknown_kind(word: str | None, recorded: Collection[str]) -> str:
-    """That nothing of this kind is recorded, and what is called much the same; "" of one that is, or is Kubernetes'
+def unknown_kind(word: str | None, recorded: Collection[str], *, nearest: bool = True) -> str:
+    """That nothing of this kind is recorded, and the ``nearest`` that are; "" of one that is, or is Kubernetes'
     own: a list of that may be empty, and what was mistyped must not read as calm."""
     names = {kind.lower(): kind for kind in recorded}
     if not word or word.lower() in names or built_in(word, None):
         return ""
-    near = [names[one] for one in get_close_matches(word.lower(), names, n=_NEAREST)]
+    near = [names[one] for one in get_close_matches(word.lower(), names, n=_NEAREST)] if nearest else []
     said = f"no kind {word!r} is recorded"
     return f"{said}; the nearest: {', '.join(near)}" if near else said
 

@@ -75,7 +75,7 @@ async def list_changes(request: Request, asked: Annotated[ChangesAsked, Query()]
         begun = await rollouts.begun_by(conn, found.changes)
         unknown = "" if found.changes else await unknown_namespace(conn, asked.cluster, asked.namespace)
         if not found.changes and not unknown:
-            unknown = unknown_kind(asked.kind, seen.kinds)
+            unknown = unknown_kind(asked.kind, seen.kinds, nearest=False)  # its form offers them
     return templates.page(
         "changes.html",
         unknown=unknown,
