@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from app.core.edges.front_doors import PROXIES
 from app.core.edges.mechanism import halts, is_cosmetic, only_image
+from app.core.edges.settings import parts
 from app.core.edges.topology import Topology
 from app.core.entities import WORKLOADS, Add
 from app.core.model import Change, FieldDiff, Verb
@@ -26,8 +27,6 @@ _TRIES = re.compile(r"retr(?:y|ies)|attempt", re.IGNORECASE)
 """Names of those of them that say how often is tried again."""
 _MIGRATES = re.compile(r"migrat|flyway|liquibase|alembic|schema")
 """How jobs are called that change the tables of a database."""
-PARTS = re.compile(r"[\n,;&{}]")
-"""What stands between the settings of one text: of lines, JSON, a query."""
 _WHEN = frozenset({"schedule", "timeZone", "concurrencyPolicy", "suspend", "startingDeadlineSeconds"})
 _SETTINGS = frozenset({"env", "args", "command", "data"})
 _ONCE = frozenset({"Job", "CronJob"})
@@ -44,8 +43,8 @@ def burdens(change: Change) -> bool:
 
 
 _CLEARS = re.compile(
-    r"clean|clear|curat|purg|prun|reap|retention|expir|delet|remov|archiv|trim|compact|vacuum|housekeep|rotat|sweep|evict"
-    r"|janitor|garbage|(?:\A|[-_])gc(?:\Z|[-_])|log-?roll|shrink",
+    r"(?:\A|[-_.])(?:clean|clear(?!ing)|curat|purg|prun|reap|retention|delet|remov|archiv|trim|compact|vacuum|housekeep"
+    r"|sweep|evict|janitor|garbage|gc(?:\Z|[-_])|log-?rot|shrink)",
     re.IGNORECASE,
 )
 """How jobs are called that take away what is no longer needed."""
@@ -74,12 +73,6 @@ def _texts(diff: FieldDiff) -> Iterator[str]:
     """What was set: its name, or where a whole text was written, what of its lines differs."""
     yield from (str(step) for step in diff.path)
     yield from parts(diff)
-
-
-def parts(diff: FieldDiff) -> set[str]:
-    """What differs of a whole text of several settings: lines, parts of JSON, of a query."""
-    old, new = (set(PARTS.split(value)) if isinstance(value, str) else set[str]() for value in (diff.old, diff.new))
-    return old ^ new if len(old) > 1 or len(new) > 1 or any("=" in part for part in old | new) else set()
 
 
 _CACHES = re.compile(r"redis|memcache|cache\b|cache-|varnish|valkey|dragonfly|hazelcast")

@@ -6,10 +6,11 @@ causes.py says what is told of each.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from app.core.edges.references import is_custom
+from app.core.edges.settings import differing
 from app.core.entities import WORKLOADS
 from app.core.model import Change, Path, Verb
 from app.core.objects.grants import enlarges
@@ -137,13 +138,18 @@ def sets_calls(change: Change) -> bool:
     return not said or any(map(_OF_CALLS.search, said))
 
 
+_TELLS = frozenset({"env", "envFrom", "args", "command"})
+
+
 def tells_calls(change: Change) -> bool:
     """Whether a workload is new, or told whom to call, or how, by its variables or arguments: not by one plain word in
     the place of another, or of none."""
-    told = writes("env", "envFrom", "args", "command")(change)
-    values = (value for diff in change.diffs for value in (diff.old, diff.new) if value is not None)
+    if change.resource.kind not in WORKLOADS or change.verb is Verb.CREATE:
+        return change.resource.kind in WORKLOADS
+    told = (diff for diff in change.diffs if not _TELLS.isdisjoint(map(str, diff.path)))
+    values = (value for diff in told for value in (diff.old, diff.new) if value is not None)
     said = (str(value.get("value", value) if isinstance(value, dict) else value) for value in values)
-    return told and (change.verb is Verb.CREATE or any(map(_OF_CALLS.search, said)))
+    return any(map(_OF_CALLS.search, said))
 
 
 _OF_PARTS = re.compile(
@@ -158,15 +164,17 @@ def sets_parts(change: Change) -> bool:
     return change.resource.kind == "ConfigMap" and (not change.diffs or any(map(_OF_PARTS.search, said)))
 
 
-_OF_KERNEL = re.compile(r"\b(?:net|fs|vm|kernel)\.[a-z_]+(?:\.[a-z_]+)*\b")
+_OF_KERNEL = re.compile(
+    r"\b(?:net\.(?:core|ipv[46]|netfilter|bridge|unix|nf_conntrack)|fs\.(?:file-max|nr_open|inotify|aio|epoll|pipe|mqueue)"
+    r"|vm\.[a-z]+_\w+|kernel\.(?:pid_max|threads-max|sem|shm\w+|msg\w+|keys))\b"
+)
 """Names of the kernel's settings (https://docs.kernel.org/admin-guide/sysctl/)."""
 
 
 def tunes_kernel(change: Change) -> bool:
     """Whether an update of what runs on nodes, or of configuration, sets what the kernel lets every process have."""
     is_of_nodes = change.resource.kind in ("DaemonSet", "ConfigMap") or is_custom(change.resource)
-    said = (str(text) for diff in change.diffs for text in (diff.path, diff.old, diff.new))
-    return is_of_nodes and change.verb is Verb.UPDATE and any(map(_OF_KERNEL.search, said))
+    return is_of_nodes and change.verb is Verb.UPDATE and any(map(_OF_KERNEL.search, _differing(change)))
 
 
 _OF_ROOM = re.compile(r"(?:kube|system)-?reserved|eviction-?hard|max-?pods|reserved-?system-?cpus", re.IGNORECASE)
@@ -179,8 +187,13 @@ def sets_room(change: Change) -> bool:
     if change.verb is not Verb.UPDATE or change.resource.kind in WORKLOADS:
         return False
     is_pool = NODE_KINDS.match(change.resource.kind) is not None
-    said = (str(text) for diff in change.diffs for text in (diff.path, diff.old, diff.new))
-    return any(map(_OF_ROOM.search, said)) or (is_pool and any("limits" in diff.path for diff in change.diffs))
+    is_said = any(map(_OF_ROOM.search, _differing(change)))
+    return is_said or (is_pool and any("limits" in diff.path for diff in change.diffs))
+
+
+def _differing(change: Change) -> Iterator[str]:
+    """What an update changed, with what it is called."""
+    return (f"{diff.path} {told}" for diff in change.diffs for told in differing(diff))
 
 
 def meshes(change: Change) -> bool:

@@ -10,24 +10,38 @@ from itertools import islice
 
 from cronsim import CronSim, CronSimError
 
-from app.core.edges.burdens import PARTS
+from app.core.edges.settings import PARTS
 from app.core.model import Change, FieldDiff, Verb
 from app.core.objects.values import name_of
 
-_LESS_IS_MORE = re.compile(r"interval|period|every|poll|refresh|resync|delay|sleep|pause", re.IGNORECASE)
+_LESS_IS_MORE = re.compile(
+    r"interval|period|every|poll|refresh|resync|delay|sleep|pause|backoff|wait|seconds\Z", re.IGNORECASE
+)
 """Names of settings that say how long it is until something is done again."""
 _MORE = re.compile(
-    r"concurren|parallel|worker|thread|batch|page.?(?:size|limit)|chunk|(?<![a-z])rate|qps|rps|shards?\b|consumers?\b"
+    r"concurren|parallel|worker|thread|batch|page.?(?:size|limit)|chunk|(?-i:(?<![a-z])rate|(?<![A-Z])R(?:ate|ATE))|qps|rps|shards?\b|consumers?\b"
     r"|retr(?:y|ies)|attempt|fetch",
     re.IGNORECASE,
 )
 """Names of such that say how much is done at once, or how often it is tried again."""
-_BOUNDS = re.compile(r"time.?out|ttl|expir|max.?age|grace|initial|limit.?range|deadline", re.IGNORECASE)
+_BOUNDS = re.compile(
+    r"time.?out|(?<![a-z])ttl|expir|max.?age|grace|initial|deadline|retention|retain|look.?back|cool.?down|billing|memory"
+    r"|window",
+    re.IGNORECASE,
+)
 """Names of such that only say for how long."""
-_AMOUNT = re.compile(r"(?P<number>\d+(?:\.\d+)?) ?(?P<unit>[a-zµ]*)")
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?) ?([a-z]*)")
 _UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 """In seconds; a number without a unit is compared with such alone."""
 _SETTING = re.compile(r"""\s*["']?(?P<name>[\w.-]+)["']?\s*[:=]\s*["']?(?P<value>[^"']*)""")
+_MACROS = {
+    "@hourly": "0 * * * *",
+    **dict.fromkeys(("@daily", "@midnight"), "0 0 * * *"),
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    **dict.fromkeys(("@yearly", "@annually"), "0 0 1 1 *"),
+}
+"""https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/#schedule-syntax"""
 _RUNS = 20
 """So many runs of a schedule say how often it is."""
 _SINCE = datetime(2026, 1, 1, tzinfo=UTC)
@@ -76,8 +90,10 @@ def _times(name: str, old: str, new: str) -> float | None:
 
 
 def _amount(text: str) -> float | None:
-    found = _AMOUNT.fullmatch(text.strip())
-    return float(found["number"]) * _UNITS[found["unit"]] if found and found["unit"] in _UNITS else None
+    """A number, or of a length of time its seconds ("1h30m"); None for what is neither."""
+    found = _AMOUNT.findall(text)
+    is_whole = bool(found) and not _AMOUNT.sub("", text).strip() and all(unit in _UNITS for _, unit in found)
+    return sum(float(number) * _UNITS[unit] for number, unit in found) if is_whole else None
 
 
 def _has_unit(text: str) -> bool:
@@ -87,10 +103,11 @@ def _has_unit(text: str) -> bool:
 @lru_cache(maxsize=1_000)
 def _runs_a_day(text: str) -> float | None:
     """How often a schedule is due in a day; None for what is no schedule."""
-    if text.count(" ") != 4:  # five fields, as Kubernetes has them
+    fields = _MACROS.get(text, text)
+    if fields.count(" ") != 4:
         return None
     try:
-        due = list(islice(CronSim(text, _SINCE), _RUNS))
+        due = list(islice(CronSim(fields, _SINCE), _RUNS))
     except CronSimError:
         return None
     return (len(due) - 1) / ((due[-1] - due[0]).total_seconds() / 86_400) if len(due) > 1 else None

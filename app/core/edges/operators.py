@@ -15,7 +15,7 @@ from app.core.edges.belonging import members, owners
 from app.core.edges.leads import MESHES, NETWORKS, NODE_KINDS
 from app.core.edges.mechanism import is_cosmetic
 from app.core.edges.meshes import is_policy, policy
-from app.core.edges.references import references, secret_made
+from app.core.edges.references import makes_secrets, references, secret_made
 from app.core.edges.topology import Named, State, Topology, pod_spec, pod_template, readers, servers_of
 from app.core.edges.touching import touched_clients, touched_workloads
 from app.core.entities import CLUSTER, READ, Add, of_resource
@@ -78,7 +78,7 @@ def custom(change: Change, states: list[State], top: Topology, add: Add) -> None
 def _kept_by(resource: Resource, top: Topology, add: Add) -> None:
     """Who calls the server in which a custom resource lies, by convention called by a word of its API group, beside it:
     a Stream of jetstream.nats.io in that which is called nats."""
-    for word in resource.api_group.split("."):
+    for word in resource.api_group.split(".")[:-1]:
         for service in top.fronts.get((resource.namespace or "", word), ()):
             touched_clients(top, service, add, 1)
 
@@ -104,7 +104,7 @@ def _webhook(policy: Resource) -> str:
 def _filled(resource: Resource, top: Topology, add: Add) -> None:
     """Who reads the Secrets that are fetched by a custom resource, or by those that refer to it as to their store."""
     for hops, one in ((READ, resource), *((1 + READ, other) for other in referers(resource, top))):
-        if one.kind.endswith("Secret") and (secret := secret_made(one, top.states.get(one, {}))):
+        if makes_secrets(one) and (secret := secret_made(one, top.states.get(one, {}))):
             read = readers(Resource(one.cluster, "", "Secret", one.namespace, secret), top)
             touched_workloads(top, read, add, hops)
 

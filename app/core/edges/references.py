@@ -63,14 +63,19 @@ def _kind(key: str) -> str:
     return "Secret" if key.endswith("Secret") else key[:1].upper() + key[1:]
 
 
+def makes_secrets(resource: Resource) -> bool:
+    """Whether a custom resource is called after the Secrets that are made by it, and not of those that it reads."""
+    return resource.kind.endswith("Secret") and not resource.kind.endswith("PushSecret")
+
+
 def secret_made(resource: Resource, state: dict[str, Any]) -> str:
     """The Secret that an operator makes by a custom resource: as a Certificate says it, and as one that is called after
     Secrets does, whose own name is meant where it says none (https://external-secrets.io/latest/api/externalsecret/ ,
     https://developer.hashicorp.com/vault/docs/deploy/kubernetes/vso/api-reference); "" where it makes none."""
     spec = fields(state.get("spec"))
-    if "secretName" in spec:
-        return str(spec["secretName"])
-    if not resource.kind.endswith("Secret"):
+    if secret := spec.get("secretName"):
+        return str(secret)
+    if not makes_secrets(resource):
         return ""
     said = fields(spec.get("target")).get("name") or fields(spec.get("destination")).get("name")
     return str(said or resource.name)

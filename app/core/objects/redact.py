@@ -287,7 +287,9 @@ class Redactor(TextRedactor):
                 out[raw_key] = inner
                 continue
             key = raw_key if raw_key.isascii() and "\0" not in raw_key else clean(raw_key)
-            if kind is dict or kind is list:
+            if closed and kind is dict and key in secret_names.FREE:
+                out[key] = self._values(inner)
+            elif kind is dict or kind is list:
                 out[key] = self._walk(inner, key, depth + 1, closed=closed or by_key(key), by_key=by_key)
             elif key == "value" and isinstance(inner, str | int | float) and kind is not bool:
                 out[key] = self._walk(inner, key if closed else _named(value), depth + 1, closed=closed)
@@ -302,7 +304,7 @@ class Redactor(TextRedactor):
     def _list(
         self, value: list[Json], key: str, depth: int, *, closed: bool, by_key: Callable[[str], bool]
     ) -> list[Json]:
-        if key in ("args", "command"):
+        if key in ("args", "command") and not closed:
             return self._arguments(value, depth)
         return [self._walk(item, key, depth + 1, closed=closed, by_key=by_key) for item in value]
 

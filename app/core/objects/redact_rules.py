@@ -11,8 +11,18 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 
+from app.core.model import Json
+
 TAG = re.compile(r"<redacted:[0-9a-z-]+>")
 WHOLE_TAG = re.compile(r"<redacted:[0-9a-z-]+>\Z")
+
+
+def is_opened(old: Mapping[str, Json] | None, new: Mapping[str, Json]) -> bool:
+    """Whether a part of an object that was one fingerprint is kept in its own parts now: of another version or rules of
+    what is secret, and not for what somebody wrote, where the object's generation is the same."""
+    parts = ((part, new.get(key)) for key, part in (old or {}).items())
+    return any(isinstance(part, str) and WHOLE_TAG.match(part) and isinstance(now, dict | list) for part, now in parts)
+
 
 _HELD = (
     r"(?:password|passwd|passphrase|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credentials?"

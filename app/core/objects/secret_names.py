@@ -243,6 +243,8 @@ def is_secret_kind(kind: str) -> bool:
     return _SECRET_KIND.search(kind) is not None
 
 
+FREE = frozenset({"data", "stringData", "valueMap", "headers", "parameters"})
+"""Maps whose keys are of one's own choice: under a secretive name, such a key says nothing of what it holds."""
 _REFERRING = frozenset(
     {
         *(("external-secrets.io", kind) for kind in ("ExternalSecret", "SecretStore", "PushSecret")),

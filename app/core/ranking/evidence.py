@@ -10,7 +10,7 @@ import math
 from datetime import timedelta
 
 from app.core.edges.mechanism import SERVING
-from app.core.edges.program_causes import DISK, EXHAUSTED
+from app.core.edges.program_causes import EXHAUSTED
 from app.core.entities import WORKLOADS, workload
 from app.core.findings import Evidence
 from app.core.model import SLOT_SECONDS, Change, Outcome, Verb
@@ -28,7 +28,7 @@ from app.core.ranking.multiplied import more_often
 from app.core.ranking.overrun import overrun
 from app.core.ranking.priors import ROOM, by_itself, novelty, plane, risk
 from app.core.ranking.scoped import NAMED, in_scope
-from app.core.ranking.short_of import FULL, shows_within
+from app.core.ranking.short_of import is_full, shows_within
 from app.core.ranking.together import together
 from app.core.ranking.worded import worded
 from app.core.signals.blamed import BLAMES
@@ -345,8 +345,7 @@ def _is_for_others(candidate: Candidate, match: Match) -> bool:
 
 def _fills(signal: Signal) -> bool:
     """Whether something ran out that is taken bit by bit."""
-    is_full = signal.cause in (EXHAUSTED, DISK) or FULL.search(signal.text) is not None
-    return is_full or signal.facts.get("reason") in {"OOMKilled", *SHORT}
+    return is_full(signal) or signal.cause is EXHAUSTED or signal.facts.get("reason") in {"OOMKilled", *SHORT}
 
 
 def unexplained(case: Case, facts: Facts) -> Evidence | None:

@@ -142,8 +142,8 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
     worked = _worked(candidate, signal) * (COSMETIC if candidate.cosmetic and only_labels(candidate.change) else 1.0)
     is_quoted = via[:1] == ("named",) and via[1] in quoted(candidate.change) and signal.cause is not RIGHTS
     is_server = via[:1] == ("calls",) and signal.cause not in (None, OUTSIDE) and not signal.cause.few
-    makes = via[:1] in (("churn",), ("uncleared",))
-    if signal.cause and not (is_quoted or is_server or makes or _leads(candidate, signal.cause)):
+    by_itself = via[:1] in (("churn",), ("uncleared",))  # whatever sort of change it is
+    if signal.cause and not (is_quoted or is_server or by_itself or _leads(candidate, signal.cause)):
         return UNLIKELY * worked
     if signal.cause and not signal.cause.few and via[:1] == ("ns",):
         return UNLIKELY * worked  # what says why says more than where
@@ -172,7 +172,7 @@ def _possible(candidate: Candidate, signal: Signal, via: Entity) -> float:
         worked *= SUFFERS
     follows = (
         candidate.set_off
-        or makes
+        or by_itself
         or signal.cause is LINKED
         or (via == ("scheduling",) and sets_room(candidate.change))
         or via[:1] in (("refuses",), ("calls",), ("reads",), ("unguarded",), *BY_CALLING)

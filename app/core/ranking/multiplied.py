@@ -10,8 +10,8 @@ from app.core.ranking.case import Case, Facts, say
 from app.core.signals.signal import SignalKind
 
 DOUBLED, MOST = 0.4, 1.6
-"""What it weighs each time that it is twice as much, and at most: half of what having half of something does, as most
-of what is asked more often is borne."""
+"""What it weighs for each doubling, and at most: half of what *lessened* weighs for each halving, as most servers bear
+that more is asked."""
 _WAYS = (("burdens",), ("shares",))
 
 
@@ -23,5 +23,5 @@ def more_often(_case: Case, facts: Facts) -> Evidence | None:
     if found is None or found[0] < 2:
         return None
     times, name = found
-    sentence = f"It has that done {times:,.0f} times as often, or as much of it at once ({name})."
+    sentence = f"Its {name} has something done {times:,.0f} times as often, or as much of it at once."
     return say("more often", min(MOST, DOUBLED * math.log2(times)), sentence)

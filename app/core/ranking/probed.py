@@ -45,12 +45,14 @@ def with_probed(
     complains, with one of that.
 
     What is behind a single host need not complain to be to blame: it has to be among ``answering``, those that count
-    what they answer, and do. Where they say that it is not found by its name, it is not answered by anybody.
+    what they answer, and do. Where they say that a host is not found by its name, whoever is behind
+    it was not asked.
     """
     text = front_doors.said(incident)
     hosts = front_doors.named(text, top.doors)
     if hosts and NOT_FOUND.search(text):
-        return [*signals, _signal(incident, hosts, {("agent", "records"): ON_THE_WAY}, "not found", is_held=is_held)]
+        names: dict[Entity, float] = {("agent", "records"): ON_THE_WAY, ("agent", "dns"): BEFORE_ALL}
+        return [*signals, _signal(incident, hosts, names, "not found", is_held=is_held)]
     services = {service for host in hosts for service in top.doors[host]}
     behind = {workload(*key) for key, fronts in top.fronts.items() if fronts & services}
     before = {workload(*key) for key in top.labels if front_doors.PROXIES.search(key[1])}

@@ -1,4 +1,5 @@
-"""What complains that there is too little, of what a change leaves less or uses up bit by bit."""
+"""What complains that there is too little, of what a change leaves less or uses up bit by bit; and how long it takes
+until that, and other things that come later as a rule, shows."""
 
 from __future__ import annotations
 
@@ -6,16 +7,17 @@ import re
 from datetime import timedelta
 
 from app.core.edges.amounts import KILLED, left_of
-from app.core.edges.burdens import clears_no_more, parts
+from app.core.edges.burdens import clears_no_more
 from app.core.edges.causes import RIGHTS
 from app.core.edges.leads import POLICIES, tunes_kernel
 from app.core.edges.mechanism import BEFORE_RUNNING
 from app.core.edges.program_causes import DISK, EXHAUSTED, TRACKED
 from app.core.edges.references import is_custom
 from app.core.edges.said import NO_CONNECTION
+from app.core.edges.settings import differing
 from app.core.entities import ACCESS, WORKLOADS, workload
 from app.core.model import Change, FieldDiff, Verb
-from app.core.ranking.ways import SCARCE
+from app.core.ranking.ways import FULL_STORE, SCARCE
 from app.core.signals.signal import Signal, SignalKind
 
 HALF = 0.5
@@ -25,14 +27,14 @@ AT_MOST = frozenset({"TooManyReplicas"})
 _HOLDS = re.compile(r"heap|-Xmx|RAMPercentage|max-old-space|cache|buffer|prefetch|batch|in.?flight", re.IGNORECASE)
 """Settings of how much a program keeps in its memory."""
 _KEEPS = re.compile(
-    rf"{_HOLDS.pattern}|log|verbos|debug|trace|retain|retention|evict|maxmemory|max.?(?:bytes|age|size)", re.IGNORECASE
+    rf"{_HOLDS.pattern}|(?<![a-z])log(?:s|ging)?(?![a-z])|log.?level|verbos|debug|trace|retain|retention|evict|maxmemory|max.?(?:bytes|age|size)",
+    re.IGNORECASE,
 )
 """The same, or of how much is written down, and kept for how long."""
 FULL = re.compile(
-    rf"connection is not available|pool (?:is )?(?:exhausted|timed out|limit)|pool ?limit|pool ?timeout"
-    rf"|(?:get|acquir\w+|obtain) (?:a |jdbc )?connection|maxmemory|used memory >"
-    rf"|maximum (?:bytes|messages) exceeded|local (?:ephemeral )?storage (?:usage|limit)|usage of EmptyDir"
-    rf"|{NO_CONNECTION.pattern}",
+    r"connection is not available|pool (?:is )?(?:exhausted|timed out)|pool ?(?:limit|timeout)|get a connection after"
+    r"|obtain jdbc connection|tim(?:ed|e) ?out.{0,40}acquir|acquir.{0,40}tim(?:ed|e) ?out"
+    rf"|local (?:ephemeral )?storage (?:usage|limit)|usage of EmptyDir|{FULL_STORE.pattern}|{NO_CONNECTION.pattern}",
     re.IGNORECASE,
 )
 """How it is said that something is used up which is taken bit by bit."""
@@ -59,7 +61,7 @@ def shows_within(change: Change, signal: Signal) -> timedelta | None:
     """How long after a change it shows as a rule, where that is not soon: as more is asked of what it left less, as
     what its new program takes, and does not give back, is used up, with the next one that is made by it, as a right
     that it took away is needed, or as connections are made anew; None where it is soon."""
-    if _AT_INTERVALS.search(change.resource.kind) or (clears_no_more(change) and _is_full(signal)):
+    if _AT_INTERVALS.search(change.resource.kind) or (clears_no_more(change) and is_full(signal)):
         return INTERVALS
     ways = (is_short, _fills, _fills_by_setting, _waits_for_the_next, _is_asked_for_later, _lets_go_on)
     return LATER if any(way(change, signal) for way in ways) else None
@@ -70,16 +72,17 @@ def _fills(change: Change, signal: Signal) -> bool:
     if change.resource.kind not in WORKLOADS or (home not in signal.about and not NO_CONNECTION.search(signal.text)):
         return False
     is_new = change.verb is Verb.UPDATE and any(map(_is_program, change.diffs))
-    return is_new and (_is_full(signal) or signal.cause is EXHAUSTED or _of_memory(signal))
+    return is_new and (is_full(signal) or signal.cause is EXHAUSTED or _of_memory(signal))
 
 
 def _fills_by_setting(change: Change, signal: Signal) -> bool:
     """Whether configuration says how much is written down or kept, and what is full is that."""
-    is_said = any(_KEEPS.search(f"{diff.path} {part}") for diff in change.diffs for part in (*parts(diff), diff.new))
-    return (change.resource.kind == "ConfigMap" or is_custom(change.resource)) and is_said and _is_full(signal)
+    is_said = any(_KEEPS.search(f"{diff.path} {part}") for diff in change.diffs for part in differing(diff))
+    return (change.resource.kind == "ConfigMap" or is_custom(change.resource)) and is_said and is_full(signal)
 
 
-def _is_full(signal: Signal) -> bool:
+def is_full(signal: Signal) -> bool:
+    """Whether it says that something has no more room, or no more connections."""
     return signal.cause is DISK or FULL.search(signal.text) is not None
 
 

@@ -45,7 +45,7 @@ def ways(entity: Entity, signal: Signal) -> tuple[Entity, ...]:
 
 
 def _by_others(signal: Signal) -> tuple[str, ...]:
-    """By which of the ways of who calls the same as a workload, or calls it, that is touched."""
+    """The ways by which a workload is touched by who calls it, or calls what it calls."""
     if signal.cause is SCHEMA:
         return ("shares",)
     if signal.cause in (UNREADABLE, UNFIT):

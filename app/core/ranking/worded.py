@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from app.core.edges.burdens import parts
+from app.core.edges.settings import parts
 from app.core.findings import Evidence
 from app.core.model import Change, FieldDiff, Verb
 from app.core.objects.values import name_of

@@ -44,13 +44,16 @@ _FAILS = re.compile(r"\bfail|\berror|unreachable|unavailable|not answer|\bdown\b
 
 def with_outside(signals: Iterable[Signal], top: Topology, incident: Incident) -> list[Signal]:
     """The signals, those with that cause whose messages name an unwell host outside; those of workloads that an
-    alert names which itself says so, as probes only say that a pod is not ready; and those of custom resources that
-    refer to one of which that is told, as a HelmRelease does to its repository."""
+    alert names which itself says so, as probes only say that a pod is not ready; and those of a custom
+    resource whose source says so, as the repository does to which a HelmRelease refers."""
     inside = names_inside(top)
     said = any(_FAILS.search(alert.message) and _names_one(alert.message, inside) for alert in incident.alerts)
     meant = {tuple(name.split("/", 1)) for name in incident.scope.workloads} if said else set()
     told = [_told(one, inside, meant) for one in signals]
-    unwell = {entity: one.low for one in told if one.cause is OUTSIDE for entity in one.about if entity[0] == "object"}
+    unwell: dict[Entity, datetime] = {}
+    for one in (one for one in told if one.cause is OUTSIDE):
+        for entity in one.about:
+            unwell[entity] = min(one.low, unwell.get(entity, one.low))
     return [_for_its_source(one, unwell, top) for one in told] if unwell else told
 
 
@@ -58,12 +61,12 @@ def _for_its_source(signal: Signal, unwell: Mapping[Entity, datetime], top: Topo
     """A signal of a custom resource with the cause of one to which it refers, and which was unwell before."""
     if signal.kind is not SignalKind.SYMPTOM or signal.cause is not None:
         return signal
-    named = {entity[1]: (entity[2], entity[3]) for entity in signal.about if entity[0] == "object"}
+    named = [entity[1:] for entity in signal.about if entity[0] == "object"]
     sources = [
         reference
-        for kind, where in named.items()
-        for one in top.customs_named.get(where, ())
-        for reference in (references(top.states[one], where[0]) if one.kind == kind else ())
+        for kind, namespace, name in named
+        for one in top.customs_named.get((namespace, name), ())
+        for reference in (references(top.states[one], namespace) if one.kind == kind else ())
     ]
     is_theirs = any(unwell.get(("object", *source), signal.high) < signal.high for source in sources)
     return replace(signal, cause=OUTSIDE) if is_theirs else signal

@@ -231,7 +231,9 @@ def test_what_a_program_writes_down_for_itself_tells_it_nothing() -> None:
     assert by_itself.keys().isdisjoint({home, ("agent", "nodes")})
 
 
-@pytest.mark.parametrize(("group", "calls"), [("jetstream.nats.io", True), ("kafka.strimzi.io", False)])
+@pytest.mark.parametrize(
+    ("group", "calls"), [("jetstream.nats.io", True), ("kafka.strimzi.io", False), ("streams.nats", False)]
+)
 def test_what_lies_in_a_server_called_by_its_api_group_is_felt_by_who_calls_that(group: str, *, calls: bool) -> None:
     env: Json = [{"name": "NATS_URL", "value": "nats://nats.bus:4222"}]
     top = topology(

@@ -220,6 +220,8 @@ def test_what_has_another_form_comes_from_no_number_of_the_settings(old: str, ne
 
 SYSCTL: Path = ("spec", "template", "spec", "initContainers", (("name", "sysctl"),), "command")
 WATCHERS = "fs.inotify.max_user_instances=8192"
+IPV4 = "net.ipv4.ip_local_port_range = 1024 6500{}\n"
+BESIDE = f"{WATCHERS}\n# revision "
 
 
 @pytest.mark.parametrize(
@@ -228,6 +230,20 @@ WATCHERS = "fs.inotify.max_user_instances=8192"
         (a_change(a_resource("DaemonSet", "tuning", "ops"), path=SYSCTL, old=WATCHERS, new=WATCHERS[:-1]), True),
         (a_change(a_resource("ConfigMap", "tuning", "ops"), path=("data", "a.conf"), old="", new=WATCHERS), True),
         (a_change(a_resource("ConfigMap", "tuning", "ops"), path=("data", "a.conf"), old="", new="fs=8192"), False),
+        (
+            a_change(
+                a_resource("ConfigMap", "tuning", "ops"), path=("data", "a"), old=IPV4.format(1), new=IPV4.format(2)
+            ),
+            True,
+        ),
+        (
+            a_change(a_resource("ConfigMap", "tuning", "ops"), path=("data", "a"), old=BESIDE + "1", new=BESIDE + "2"),
+            False,
+        ),
+        (
+            a_change(a_resource("ConfigMap", "tuning", "ops"), path=("data", "a"), old="", new="http://api.net.local"),
+            False,
+        ),
         (a_change(a_resource("Deployment", "web", "ops"), path=SYSCTL, old="", new=WATCHERS), False),
     ],
 )
@@ -248,7 +264,7 @@ SMALLER = "kind: KubeletConfiguration\nsystemReserved:\n  memory: {}\n"
     [
         (a_change(NODE_CONFIG, path=KUBELET, old=SMALLER.format("1Gi"), new=SMALLER.format("9Gi")), True),
         (
-            a_change(NODE_CONFIG, path=KUBELET, old="kind: KubeletConfiguration\n", new="cpuManagerPolicy: none\n"),
+            a_change(NODE_CONFIG, path=KUBELET, old=SMALLER.format("1Gi"), new=SMALLER.format("1Gi") + "logLevel: 4\n"),
             False,
         ),
         (a_change(a_resource("Deployment", "web"), path=("spec", "maxPods"), old=1, new=2), False),

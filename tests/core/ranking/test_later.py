@@ -89,6 +89,8 @@ def test_it_still_explains_what_is_complained_of() -> None:
         ("ReplyError: OOM command not allowed when used memory > 'maxmemory'.", True),
         ("OSError: [Errno 28] No space left on device", True),
         ("dial tcp 10.0.0.7:80: connect: connection refused", False),
+        ("could not get connection: connection refused by target connection", False),
+        ("psycopg_pool.PoolTimeout: couldn't get a connection after 30.00 sec", True),
     ],
 )
 def test_what_a_release_takes_and_does_not_give_back_is_used_up_in_time(message: str, *, comes_later: bool) -> None:
@@ -131,6 +133,7 @@ def complaint(reason: str, message: str = "") -> Signal:
 REFUSED = 'pods is forbidden: User "system:serviceaccount:shop:web" cannot list resource "pods" in API group ""'
 EVICTED = "Pod ephemeral local storage usage exceeds the total limit of containers 2Gi. "
 STORE = "nats: API error: code=503 err_code=10077 description=maximum bytes exceeded"
+SETTINGS, LEVELS = a_resource("ConfigMap", "web", "shop"), "log_level: info\nroute: "
 LEVEL, ROUTE, MOST = ("data", "LOG_LEVEL"), ("data", "ROUTE"), ("spec", "maxBytes")
 
 
@@ -146,6 +149,8 @@ LEVEL, ROUTE, MOST = ("data", "LOG_LEVEL"), ("data", "ROUTE"), ("spec", "maxByte
         ),
         (a_change(a_resource("ConfigMap", "web", "shop"), path=LEVEL, old="INFO", new="TRACE"), ("Error", LATE), None),
         (a_change(a_resource("ConfigMap", "web", "shop"), path=ROUTE, old="a", new="b"), ("Evicted", EVICTED), None),
+        (a_change(SETTINGS, path=("data", "a"), old=f"{LEVELS}a", new=f"{LEVELS}b"), ("Evicted", EVICTED), None),
+        (a_change(SETTINGS, path=("data", "catalog"), old="a", new="b"), ("Evicted", EVICTED), None),
         (a_change(STREAM, path=MOST, old=10**11, new=10**10), ("Error", STORE), LATER),
         (a_change(CURATOR, path=("spec", "suspend"), old=False, new=True), ("Error", STORE), INTERVALS),
         (a_change(CURATOR, path=("spec", "suspend"), old=True, new=False), ("Error", STORE), None),

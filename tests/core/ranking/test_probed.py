@@ -7,7 +7,7 @@ import pytest
 from app.core.edges.indexing import topology
 from app.core.edges.reach import reach
 from app.core.entities import Entity
-from app.core.ranking.probed import ON_THE_WAY, with_probed
+from app.core.ranking.probed import BEFORE_ALL, ON_THE_WAY, with_probed
 from app.core.signals.signal import Signal, SignalKind
 from tests.core.edges.test_front_doors import company
 from tests.core.factories import NOON, a_change, a_resource, an_alert, an_incident
@@ -56,4 +56,6 @@ def test_what_a_host_is_shown_by_is_its_entrance(kind: str, name: str) -> None:
 def test_a_host_that_is_not_found_by_its_name_is_of_who_keeps_that(message: str, *, keeps: bool) -> None:
     incident = an_incident(an_alert(NOON, name="ProbeFailed", message=message))
     told = with_probed([], incident, topology(company()), answering=set, is_held=False)
-    assert [one.about for one in told] == ([{("agent", "records"): ON_THE_WAY}] if keeps else [])
+    assert [one.about for one in told] == (
+        [{("agent", "records"): ON_THE_WAY, ("agent", "dns"): BEFORE_ALL}] if keeps else []
+    )

@@ -248,15 +248,28 @@ def test_a_custom_resource_suffers_with_the_source_to_which_it_refers(
     told = symptom_signals(
         [
             a_symptom(repository, "Failed", at=after(seconds), message=away, count=2),
+            a_symptom(repository, "FetchFailed", at=after(50), message=away, count=2),
             a_symptom(release, "SourceNotReady", at=after(0), message="no artifact of version '2.8.1'", count=2),
         ],
         start=after(-60),
         end=after(60),
     )
     top = topology([a_state(repository, {"spec": {}}), a_state(release, refers)])
-    found = {one.sentence.rpartition(" ")[2]: one.cause for one in with_outside(told, top, an_incident())}
-    assert found["charts"] is OUTSIDE
-    assert (found["shop"] is OUTSIDE) is outside
+    found = {one.facts["reason"]: one.cause for one in with_outside(told, top, an_incident())}
+    assert found["Failed"] is OUTSIDE
+    assert (found["SourceNotReady"] is OUTSIDE) is outside
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "leads"),
+    [("LOG_LEVEL", "debug", False), ("GATE_URL", "https://gate.example", True), ("GATE_TIMEOUT", "5", True)],
+)
+def test_of_what_a_program_is_told_only_whom_to_call_and_how_leads_outside(name: str, value: str, leads: bool) -> None:
+    container = ("spec", "template", "spec", "containers", (("name", "a"),))
+    told: Json = {"name": name, "value": value}
+    change = a_change(SENDER, path=(*container, "env", (("name", name),)), old=None, new=told)
+    image = a_change(SENDER, path=(*container, "image"), old="a:1", new="a:2").diffs
+    assert OUTSIDE.leads(structs.replace(change, diffs=(*change.diffs, *image))) is leads
 
 
 def replace_group(resource: Resource, group: str) -> Resource:
