@@ -88,6 +88,10 @@ def serve(server: Reads) -> None:
     anyio.run(serving)
 
 
+ANSWERED_WITHIN = 60.0
+"""Seconds that answers are waited for after the input has ended."""
+
+
 class _OpenRequests:
     """The ids of requests that wait for their answers: who writes all at once and ends wants them still."""
 
@@ -150,7 +154,8 @@ async def _pass_on(
                 )
             )
             await writes.send(SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=None, error=error)))
-        await open_requests.ended()
+        with anyio.move_on_after(ANSWERED_WITHIN):
+            await open_requests.ended()
 
 
 def protocol_of(server: Reads) -> Server[Any]:

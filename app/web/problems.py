@@ -149,13 +149,13 @@ def mistyped(first: Mapping[str, Any], field: str | None) -> Problem:
     """What pydantic finds wrong with a field, in words; without one, with the body."""
     if first["type"] == "extra_forbidden":
         return Problem(422, f"there is no parameter {field!r}", field)
-    said = _refusal(first)
+    said = _in_words(first)
     if field is None:
         return Problem(422, "the body is no JSON object" if first["type"] == "model_type" else f"the body {said}")
     return Problem(422, f"{field}: {said}", field)
 
 
-def _refusal(first: Mapping[str, Any]) -> str:
+def _in_words(first: Mapping[str, Any]) -> str:
     """What is wrong with a value, in words and not in patterns: what is one of several is named."""
     if first["type"] == "missing":
         return "must be given"

@@ -19,14 +19,7 @@ from app.core.edges import access, operators
 from app.core.edges.asking import answered, asked_about
 from app.core.edges.burdens import burdened
 from app.core.edges.front_doors import DOORS, PROXIES, backends
-from app.core.edges.leads import (
-    MAKES_NODES,
-    MESHES,
-    NAME_SERVERS,
-    NETWORKS,
-    PROVIDERS,
-    REGISTRIES,
-)
+from app.core.edges.leads import MAKES_NODES, MESHES, NAME_SERVERS, NETWORKS, PROVIDERS, REGISTRIES
 from app.core.edges.mechanism import cordons, halts, is_cosmetic, is_default, is_default_class, refuser, takes_ports
 from app.core.edges.meshes import is_policy
 from app.core.edges.references import is_custom
