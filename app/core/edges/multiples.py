@@ -19,8 +19,8 @@ _LESS_IS_MORE = re.compile(
 )
 """Names of settings that say how long it is until something is done again."""
 _MORE = re.compile(
-    r"concurren|parallel|worker|thread|batch|page.?(?:size|limit)|chunk|(?-i:(?<![a-z])rate|(?<![A-Z])R(?:ate|ATE))|qps|rps|shards?\b|consumers?\b"
-    r"|retr(?:y|ies)|attempt|fetch",
+    r"concurren|parallel|worker|thread|batch|page.?(?:size|limit)|chunk|(?-i:(?<![a-z])rate|(?<![A-Z])R(?:ate|ATE))"
+    r"|qps|rps|shards?\b|consumers?\b|retr(?:y|ies)|attempt|fetch",
     re.IGNORECASE,
 )
 """Names of such that say how much is done at once, or how often it is tried again."""

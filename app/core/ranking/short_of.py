@@ -27,7 +27,8 @@ AT_MOST = frozenset({"TooManyReplicas"})
 _HOLDS = re.compile(r"heap|-Xmx|RAMPercentage|max-old-space|cache|buffer|prefetch|batch|in.?flight", re.IGNORECASE)
 """Settings of how much a program keeps in its memory."""
 _KEEPS = re.compile(
-    rf"{_HOLDS.pattern}|(?<![a-z])log(?:s|ging)?(?![a-z])|log.?level|verbos|debug|trace|retain|retention|evict|maxmemory|max.?(?:bytes|age|size)",
+    rf"{_HOLDS.pattern}|(?<![a-z])log(?:s|ging)?(?![a-z])|log.?level|verbos|debug|trace|retain|retention|evict"
+    r"|maxmemory|max.?(?:bytes|age|size)",
     re.IGNORECASE,
 )
 """The same, or of how much is written down, and kept for how long."""
