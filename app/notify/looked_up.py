@@ -35,4 +35,5 @@ async def callers(
     wanted = heard.where(lambda key: what in (None, key.resource, f"{key.resource}.{key.api_group}"))
     boundary = (to_at - minus).timestamp()
     found = talkers(wanted, boundary=boundary, seconds=minus.total_seconds(), most=ROWS)
-    return who_calls(found, cluster=cluster, to_at=to_at, minus=minus, gaps=seen.gaps, heard=bool(heard))
+    gaps = seen.unheard(to_at - 2 * minus, to_at).gaps
+    return who_calls(found, cluster=cluster, to_at=to_at, minus=minus, gaps=gaps, heard=bool(heard))

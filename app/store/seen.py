@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -12,12 +12,13 @@ import msgspec
 from sqlalchemy import CTE, Row, Select, Text, bindparam, func, literal_column, select, true
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.changes.report import TO_THE_END
 from app.core.clusters import alerts_alone
 from app.core.model import Gap
 from app.core.watching import Followed
 from app.failures import Expected
 from app.store.collectors import Standing
-from app.store.reach import ALERTS, TELL_OF_CHANGES
+from app.store.reach import ALERTS, AUDIT_LOG, TELL_OF_CHANGES
 from app.store.tables import changes, clusters, collectors, gaps, kinds, recorded
 
 MOST_GAPS = 100
@@ -68,6 +69,16 @@ class Seen:
             for one in self.freshness
         }
         return {cluster: max(found) for cluster, found in told.items() if found}
+
+    def unheard(self, from_at: datetime, to_at: datetime) -> Seen:
+        """With what comes after the end of each audit log within a time as a gap: that nobody counted is not that
+        nobody called. Where there is no audit log at all, no call is known, and that is said otherwise."""
+        ends = (
+            (one.cluster, max(one.sources[AUDIT_LOG], from_at)) for one in self.freshness if AUDIT_LOG in one.sources
+        )
+        why = "the audit log is recorded no further"
+        gaps = (Gap(cluster, "", end, to_at, why) for cluster, end in ends if end < to_at - TO_THE_END)
+        return replace(self, gaps=(*self.gaps, *gaps))
 
     def remark(self, cluster: str) -> str:
         """What is to be said of a cluster of which nothing but alerts was ever told; "" of any other."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request
@@ -12,16 +11,15 @@ from fastapi.responses import PlainTextResponse, Response
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.changes.recipe import Known
-from app.core.changes.report import COUNTED, LINES, TO_THE_END, what_changed
+from app.core.changes.report import COUNTED, LINES, what_changed
 from app.core.findings import Incident
-from app.core.model import SLOT_SECONDS, Gap, Resource
+from app.core.model import SLOT_SECONDS, Resource
 from app.core.roles import Role
 from app.core.screen.elsewhere import elsewhere
 from app.core.screen.incident_report import incident_report
 from app.core.screen.talkers import WEIGHTS, talkers
 from app.store import calls, history, incidents, objects, search, surroundings, timeline
 from app.store.namespaces import check_namespace
-from app.store.reach import AUDIT_LOG
 from app.store.seen import Seen, read_seen
 from app.web import answers, examples, params, problems, shapes
 from app.web.accept import NDJSON, TEXT
@@ -195,7 +193,7 @@ async def list_calls(asked: Annotated[params.CallsAsked, Query()], conn: Conn, r
         by=asked.by.split(","),
         weight=WEIGHTS[asked.order],
     )
-    seen = _unheard(await read_seen(conn, asked.cluster, from_at=before_from, to_at=to_at), before_from, to_at)
+    seen = (await read_seen(conn, asked.cluster, from_at=before_from, to_at=to_at)).unheard(before_from, to_at)
     return answers.Calls(
         items=[shapes.Call.of(talker) for talker in found],
         now_from=now_from,
@@ -203,20 +201,6 @@ async def list_calls(asked: Annotated[params.CallsAsked, Query()], conn: Conn, r
         to=to_at,
         **answers.context(seen),
     )
-
-
-def _unheard(seen: Seen, from_at: datetime, to_at: datetime) -> Seen:
-    """With what comes after the end of each audit log as a gap: that nobody counted is not that nobody called.
-
-    Where there is no audit log at all, no call is known, and that is said otherwise.
-    """
-    ends = ((one.cluster, max(one.sources[AUDIT_LOG], from_at)) for one in seen.freshness if AUDIT_LOG in one.sources)
-    gaps = [
-        Gap(cluster, "", end, to_at, "the audit log is recorded no further")
-        for cluster, end in ends
-        if end < to_at - TO_THE_END
-    ]
-    return replace(seen, gaps=(*seen.gaps, *gaps))
 
 
 @router.get("/incidents", summary="Incidents, newest first", response_model=answers.Incidents)

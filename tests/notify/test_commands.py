@@ -6,7 +6,7 @@ import asyncio
 import hmac
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -42,9 +42,9 @@ async def told() -> AsyncIterator[Workspace]:
         yield made
 
 
-def commands(site: Site, routes: Routes = NO_ROUTES, home: str = CHANNEL) -> Commands:
-    mutes = Mutes(site.database.write, slack(TOKEN, NOWHERE), lambda: routes, lambda: NOW)
-    return Commands(site.database.read, home, HOST, lambda: NOW, mutes)
+def commands(site: Site, routes: Routes = NO_ROUTES, home: str = CHANNEL, now: datetime = NOW) -> Commands:
+    mutes = Mutes(site.database.write, slack(TOKEN, NOWHERE), lambda: routes, lambda: now)
+    return Commands(site.database.read, home, HOST, lambda: now, mutes)
 
 
 async def answered(site: Site, told: Workspace, text: str, **other: str) -> str:
@@ -118,6 +118,13 @@ async def test_who_calls(site: Site, told: Workspace) -> None:
     figures = [line.split() for line in lines[lines.index(title) + 1 :]]
     assert figures[0][:3] == ["40", "0", "4"], shown
     assert "nobody called for it" in await answered(site, told, "who-calls 1m unicorns")
+    assert "recorded no further" not in shown
+
+
+async def test_that_nobody_counted_is_not_that_nobody_called(site: Site, told: Workspace) -> None:
+    later = commands(site, now=NOW + timedelta(minutes=7))
+    shown = told.shown(await later.answer(await told.ask("who-calls 5m")))
+    assert "the audit log is recorded no further" in shown
 
 
 @pytest.mark.parametrize(

@@ -298,28 +298,6 @@ def test_what_the_tracker_does_not_hold_it_looks_up() -> None:
     assert change.summary == "replicas of web: 2 → 3"
 
 
-def test_what_is_kept_of_it_in_its_parts_now_nobody_wrote() -> None:
-    api = "external-secrets.io/v1"
-    resource = Resource("c", "external-secrets.io", "SecretStore", "shop", "vault")
-    kept: Object = {"metadata": {"name": "vault", "namespace": "shop"}, "spec": "<redacted:5f0a1c22d3e4>"}
-    hidden = ObjectState(resource, "uid-vault", "5", at(0), kept, generation=1)
-
-    def written(version: int, generation: int, path: str) -> Sighting:
-        spec = {"provider": {"vault": {"path": path}}}
-        meta = {"generation": generation}
-        return seen(an_object("SecretStore", "vault", version=version, api=api, spec=spec, meta=meta), version)
-
-    tracker = Tracker("c", Redactor(KEY), lambda _resource, _uid: hidden)
-    opened, edited = tracker.observe(written(6, 1, "kv")), tracker.observe(written(7, 2, "kv-stage"))
-    assert opened.changes == ()
-    assert opened.states[0].state is not None
-    assert opened.states[0].state["spec"] == {"provider": {"vault": {"path": "kv"}}}
-    (change,) = edited.changes
-    assert [found.path_text for found in change.diffs] == ["spec.provider.vault.path"]
-    (at_once,) = Tracker("c", Redactor(KEY), lambda _resource, _uid: hidden).observe(written(6, 2, "kv")).changes
-    assert [found.path_text for found in at_once.diffs] == ["spec"]
-
-
 def test_memory_is_bounded_and_small() -> None:
     tracker = Tracker("c", Redactor(KEY), lambda _resource, _uid: None, memory_bytes=100_000)
     for n in range(500):
