@@ -45,7 +45,7 @@ from app.core.objects.memory import UNMEASURED, Entry, Memory
 from app.core.objects.normalise import as_kept_now
 from app.core.objects.parts import Parts
 from app.core.objects.redact import Redactor
-from app.core.objects.redact_rules import is_opened
+from app.core.objects.redact_rules import opened_parts
 
 Lookup = Callable[[Resource, str], ObjectState | None]
 _DOUBT_SECONDS = 10.0
@@ -255,19 +255,17 @@ class Tracker:
 
     def _compared(self, sighting: Sighting, body: Body, entry: Entry) -> Learned:
         old, new = self._memory.state(entry), self._state(sighting.resource, body)
-        if body.generation == entry.generation and is_opened(old, new):
-            entry.version, entry.raw, entry.doubted = body.version, body.hash, 0.0
-            self._keep(sighting.resource, entry, body, new)
-            return Learned(states=(made.state(sighting, entry, new),))
+        opened = opened_parts(old, new) if body.generation and body.generation == entry.generation else {}
+        old = {**(old or {}), **opened} if opened else old
         before, was_guessed = entry.version, entry.guessed
         found, asked = guesses.found_out(entry, old, new, source=sighting.source)
         began_deleting = body.deleting and not entry.deleting
         entry.version, entry.raw, entry.generation, entry.doubted = body.version, body.hash, body.generation, 0.0
         if not found and not began_deleting:
             self._hush(sighting, body, entry)
-            if was_guessed:
+            if was_guessed or opened:
                 self._keep(sighting.resource, entry, body, new)
-            return unchanged(sighting)
+            return Learned(states=(made.state(sighting, entry, new),)) if opened else unchanged(sighting)
         entry.before, entry.changed = before, body.version
         self._keep(sighting.resource, entry, body, new)
         states = (made.state(sighting, entry, new),)

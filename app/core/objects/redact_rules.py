@@ -17,11 +17,11 @@ TAG = re.compile(r"<redacted:[0-9a-z-]+>")
 WHOLE_TAG = re.compile(r"<redacted:[0-9a-z-]+>\Z")
 
 
-def is_opened(old: Mapping[str, Json] | None, new: Mapping[str, Json]) -> bool:
-    """Whether a part of an object that was one fingerprint is kept in its own parts now: of another version or rules of
-    what is secret, and not for what somebody wrote, where the object's generation is the same."""
-    parts = ((part, new.get(key)) for key, part in (old or {}).items())
-    return any(isinstance(part, str) and WHOLE_TAG.match(part) and isinstance(now, dict | list) for part, now in parts)
+def opened_parts(old: Mapping[str, Json] | None, new: Mapping[str, Json]) -> dict[str, Json]:
+    """The parts of an object that were one fingerprint and are kept in their own parts now: of another version or rules
+    of what is secret, and not for what somebody wrote, where the object's generation is the same."""
+    hidden = (key for key, part in (old or {}).items() if isinstance(part, str) and WHOLE_TAG.match(part))
+    return {key: new[key] for key in hidden if isinstance(new.get(key), dict | list)}
 
 
 _HELD = (
