@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 SKEW = timedelta(seconds=1)
@@ -55,6 +56,13 @@ def times(count: float) -> str:
 def many(count: int, one: str, more: str = "") -> str:
     """So many of something: one client, 12 clients; ``more`` where an s does not make it more."""
     return f"one {one}" if count == 1 else f"{count:,} {more or one + 's'}"
+
+
+def first_of(names: Sequence[str], *, most: int = 3) -> str:
+    """Names on one line, of more than ``most`` the first two: ns0, ns1 and 298 more."""
+    if len(names) <= most:
+        return ", ".join(names)
+    return f"{', '.join(names[: most - 1])} and {len(names) - most + 1:,} more"
 
 
 def percent(share: float) -> str:

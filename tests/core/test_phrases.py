@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.phrases import many, rate, refusal, rise, times
+from app.core.phrases import first_of, many, rate, refusal, rise, times
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,16 @@ def test_one_is_said_in_words() -> None:
 )
 def test_a_refusal_is_told_of_its_field(said: str, told: str) -> None:
     assert refusal(said) == told
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ([], ""),
+        (["a", "b", "c"], "a, b, c"),
+        (["a", "b", "c", "d"], "a, b and 2 more"),
+        ([f"ns{number}" for number in range(1300)], "ns0, ns1 and 1,298 more"),
+    ],
+)
+def test_of_many_names_the_first_stand_on_a_line(names: list[str], said: str) -> None:
+    assert first_of(names) == said

@@ -1,6 +1,6 @@
 """Small incidents, each a mechanism of Kubernetes: objects, what was changed, who complains, and which change it was.
 
-They are written down in ``cases/*.yaml`` by somebody who did not see the ranking; cases/README.md has their form.
+They are written down in ``cases/*.yaml`` by somebody who did not see the ranking; README.md has their form.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ REDACTOR = Redactor(b"a key of at least 16 bytes")
 WINDOW = (-150.0, 45.0)
 """Seconds, about the moment at which harm begins: from when on is recorded, and how long after the last that is told it
 is ranked at the least."""
+LISTENED = 60.0
+"""For how many seconds the audit log has told before calls change."""
 
 
 class MalformedError(Exception):
@@ -164,7 +166,8 @@ class _World:
         """The ReplicaSets, or the pods of a DaemonSet or StatefulSet, ``before`` and ``after`` a change."""
         owner = self.changes[said["change"]].resource
         for when, whole in zip(("before", "after"), self.written[said["change"]], strict=True):
-            for name in said.get(when) or ():
+            for told in said.get(when) or ():
+                name = told if told.startswith(f"{owner.name}-") else f"{owner.name}-{told}"
                 if whole is None:
                     raise MalformedError(f"revisions of {said['change']}: there is nothing {when} it")
                 one = manifest(owner, name, whole)
@@ -272,6 +275,8 @@ def gathered(case: dict[str, Any]) -> tuple[Gathered, frozenset[str]]:
     incident = an_incident(replace(told, labels=tuple(sorted({"alertname": alert["name"], **labels}.items()))))
     groups = {plural_of(one.api_group, one.kind): one.api_group for one in (*world.objects, *world.deleted)}
     begin, rest = WINDOW
+    told_from = [said[when] for said in case.get("calls") or [] for when in ("from", "until") if when in said]
+    begin = min([begin, *(at - LISTENED for at in told_from)])
     load = background(start=begin) if case.get("calls") else []
     for said in case.get("calls") or []:
         load += calls(

@@ -4,20 +4,30 @@ other words for people; and how much room pods are given."""
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
+from msgspec.structs import replace
+
+from app.core.edges.settings import PARTS, full_name, settings_of
 from app.core.entities import WORKLOADS
 from app.core.model import Change, FieldDiff, Verb
 from app.core.objects.normalise import amount_of
-from app.core.objects.values import NUMBER
+from app.core.objects.values import NUMBER, name_of
 
 KILLED = re.compile(r"exit code 137\b|\bOOMKilled\b")
 """How it is told of a container that was killed, as the kernel does where memory runs out."""
 _AT_ONCE = re.compile(
     r"batch|page.?size|chunk|concurren|parallel|worker|thread|pool|connections?\b|cache|buffer|prefetch|fetch|queue"
-    r"|max.?(?:items|entries|records|rows|size|in.?flight)",
+    r"|max.?(?:conn|client)|per.?core|max.?(?:items|entries|records|rows|size|in.?flight)",
     re.IGNORECASE,
 )
 """Names of settings that say how much a program holds at once."""
+SIZES = re.compile(
+    r"(?:message|body|request|packet|frame|record|payload|upload|header|file|line|field).?(?:max.?)?(?:bytes|size|length)"
+    r"|max.?(?:\w+.?)?(?:message|body|packet|frame|payload|upload)(?!s)",
+    re.IGNORECASE,
+)
+"""Names of settings that say how large one thing may be: message.max.bytes, proxy-body-size, max_allowed_packet."""
 _BOUNDS = re.compile(
     r"interval|period|timeout|time.?out|ttl|seconds|minutes|expir|limit|memory|heap|every", re.IGNORECASE
 )
@@ -59,6 +69,19 @@ def only_room(change: Change) -> bool:
     return is_update and all(not _ROOM.isdisjoint(map(str, diff.path)) for diff in change.diffs)
 
 
+def only_first_amounts(change: Change) -> bool:
+    """Whether an update of a workload only gives its programs variables that they did not have, all of them amounts."""
+    is_update = change.verb is Verb.UPDATE and change.resource.kind in WORKLOADS and bool(change.diffs)
+    return is_update and all(map(_is_first_amount, change.diffs))
+
+
+def _is_first_amount(diff: FieldDiff) -> bool:
+    if "env" not in diff.path or diff.old is not None:
+        return False
+    told = diff.new if isinstance(diff.new, list) else [diff.new]
+    return all(NUMBER.fullmatch(str(one.get("value") if isinstance(one, dict) else one)) for one in told)
+
+
 _MANY = frozenset({"replicas", "maxReplicas", "maxReplicaCount", "parallelism"})
 _LIMITS = frozenset({("limits", "cpu"), ("limits", "memory")})
 
@@ -68,13 +91,23 @@ def left_of(change: Change) -> tuple[float, FieldDiff] | None:
     how many pods there are or may be, of a limit of processor or memory, of a pool. Not to none: that stops it."""
     if change.verb is not Verb.UPDATE:
         return None
-    found = [(share, diff) for diff in change.diffs if (share := _left(diff)) is not None and 0 < share < 1]
+    told = (one for diff in change.diffs for one in _each(diff))
+    found = [(share, diff) for diff in told if (share := _left(diff)) is not None and 0 < share < 1]
     return min(found, key=lambda pair: pair[0], default=None)
 
 
+def _each(diff: FieldDiff) -> Iterator[FieldDiff]:
+    """A diff; of a text of several settings one for each that differs."""
+    if not any(isinstance(value, str) and PARTS.search(value) for value in (diff.old, diff.new)):
+        yield diff
+    else:
+        for name, old, new in settings_of(diff):
+            yield replace(diff, path=(*diff.path, name), old=old, new=new)
+
+
 def _left(diff: FieldDiff) -> float | None:
-    name = str(diff.path[-2:] if diff.path[-1:] == ("value",) else diff.path[-1:])
-    says_how_much = _AT_ONCE.search(name) is not None and _BOUNDS.search(name) is None
+    name = full_name(*map(name_of, diff.path[-2:])) if len(diff.path) > 1 else str(diff.path[-1:])
+    says_how_much = SIZES.search(name) or (_AT_ONCE.search(name) and not _BOUNDS.search(name))
     if _MANY.isdisjoint(map(str, diff.path[-1:])) and diff.path[-2:] not in _LIMITS and not says_how_much:
         return None
     old, new = amount_of(str(diff.old)), amount_of(str(diff.new))

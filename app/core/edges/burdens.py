@@ -11,15 +11,16 @@ from collections.abc import Iterator
 from app.core.edges.front_doors import PROXIES
 from app.core.edges.mechanism import halts, is_cosmetic, only_image
 from app.core.edges.settings import parts
-from app.core.edges.topology import Topology
+from app.core.edges.topology import Topology, pod_spec
 from app.core.entities import WORKLOADS, Add
 from app.core.model import Change, FieldDiff, Verb
 from app.core.objects.dependencies import Named, hosts
+from app.core.objects.dependencies import told as dependencies_told
 
 _HOW_MUCH = re.compile(
     r"retr(?:y|ies)|attempt|backoff|interval|period|poll|refresh|sync|cron|schedul|every|cache|ttl|max.?age|expir"
     r"|batch|page|limit|chunk|concurren|parallel|worker|thread|pool|connections?\b|rate|qps|rps|burst|prefetch|fetch"
-    r"|timeout|threshold|shards?\b|consumers?\b|(?<![a-z])keep(?!.?alive)|retain|retention",
+    r"|timeout|threshold|percent|shards?\b|consumers?\b|(?<![a-z])keep(?!.?alive)|retain|retention",
     re.IGNORECASE,
 )
 """Names of settings that say how much, how often, how many at once, or for how long it is kept."""
@@ -84,6 +85,7 @@ def burdened(change: Change, keys: set[Named], top: Topology, add: Add, hops: fl
     else its clients call."""
     acts = not is_cosmetic(change)
     if acts:
+        _hand_on(change, keys, top, add, hops)
         _keep_less({key for key in keys if _CACHES.search(key[1])}, top, add, hops)
     if burdens(change):
         _pass_on(keys, keys, top, add, hops)
@@ -154,6 +156,26 @@ def _write_anew(change: Change, server: Named, keys: set[Named], top: Topology, 
         add(("occupies", *server), hops + 1)
         for client in {client for service in top.fronts.get(server, ()) for client in top.clients[service]} - keys:
             add(("beside", *client), hops + 1)
+
+
+_HANDED_ON = re.compile(
+    r"(?:\A|_|-)(?:topic|queue|stream|subject|channel|exchange|bucket|table|collection|index)s?(?:_NAME)?\Z",
+    re.IGNORECASE,
+)
+"""Names of settings that say through what one hands things on to others."""
+_NAMED = re.compile(r"(?=.*[a-z])(?!(?:true|false|yes|no|on|off|none)\Z)[a-z][\w.-]{2,}", re.IGNORECASE)
+MANY_TOLD = 5
+"""What more workloads than these are told is a word, and nobody's topic."""
+
+
+def _hand_on(change: Change, keys: set[Named], top: Topology, add: Add, hops: float) -> None:
+    """Add who is told to read, or write, the same topic or queue as a new version, which may write there in a form of
+    its own."""
+    told = dependencies_told(pod_spec(top.states.get(change.resource, {}))) if only_image(change) else ()
+    texts = {text for name, text in told if _HANDED_ON.search(name) and _NAMED.fullmatch(text)}
+    shared = [found for text in texts if len(found := top.told.get(text, set[Named]())) <= MANY_TOLD]
+    for client in set[Named]().union(*shared) - keys:
+        add(("beside", *client), hops + 1)
 
 
 def _migrate(job: Named, whose: Named | None, top: Topology, add: Add, hops: float) -> None:

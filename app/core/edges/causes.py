@@ -24,8 +24,10 @@ from app.core.edges.leads import (
     gives_images,
     is_a,
     is_altering,
+    keeps_records,
     limits_egress,
     makes_nodes,
+    names_hosts,
     other_registry,
     other_repository,
     provides_volumes,
@@ -120,6 +122,12 @@ EXPIRED = Cause(
     said.RAN_OUT,
     certifies,
 )
+RECORDS = Cause(
+    "a record of a name that is not there",
+    NAMES.told,
+    any_of(NAMES.leads, keeps_records, names_hosts),
+)
+"""Nor of CAUSES (probed.py). Of a host that the cluster serves to the outside: who keeps its records, and by what."""
 THEIRS = Cause("a certificate of a server outside that ran out", EXPIRED.told, any_of(serves_names, ON_NODES))
 """Nor of CAUSES (outside.py). Another server may answer by that name; what is trusted has no part in it."""
 ROOTS = Cause(
@@ -288,6 +296,11 @@ PULLING = Cause(
         writes("imagePullSecrets"),
     ),
 )
+NO_IMAGE = Cause(
+    "an image that does not exist",
+    re.compile(_PULL + r"(?:not found|manifest unknown|does not exist)", re.IGNORECASE | re.DOTALL),
+    any_of(is_a("MutatingWebhookConfiguration", "MutatingAdmissionPolicy"), is_altering, gives_images, writes("image")),
+)
 CAUSES = (
     HARDWARE,
     RIGHTS,
@@ -305,11 +318,7 @@ CAUSES = (
     EXPIRED,
     REGISTRY,
     PULLING,
-    Cause(
-        "an image that does not exist",
-        re.compile(_PULL + r"(?:not found|manifest unknown|does not exist)", re.IGNORECASE | re.DOTALL),
-        any_of(is_a("MutatingWebhookConfiguration", "MutatingAdmissionPolicy"), is_altering, writes("image")),
-    ),
+    NO_IMAGE,
     VOLUMES,
     AWAY,
     Cause(
@@ -323,8 +332,16 @@ CAUSES = (
     NOT_LET_IN,
     Cause(
         "an API that nothing serves",
-        re.compile(r"complete list of server APIs|stale GroupVersion discovery|no matches for kind"),
-        any_of(is_a("APIService", "CustomResourceDefinition", "Service"), POLICIES, is_a(*WORKLOADS), trusts),
+        re.compile(
+            r"complete list of server APIs|stale GroupVersion discovery|no matches for kind"
+            r"|could not find the requested resource"
+        ),
+        any_of(
+            is_a("APIService", "CustomResourceDefinition", "Service"),
+            POLICIES,
+            writes("image", "args", "command"),
+            trusts,
+        ),
     ),
     Cause(
         "finalizers that nobody takes away",

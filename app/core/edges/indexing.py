@@ -72,6 +72,9 @@ def topology(
         if one.resource.kind == "Pod":
             home, named = (one.resource.namespace or "", of_resource(one.resource)[0][2]), _named(one.resource)
             top.pods[home].append((named, max(one.seen_at, anew.get(named, one.seen_at))))
+    of_pods = {s.workload for s in complaints if s.workload and s.resource and s.resource.kind == "Pod"}
+    for whose in (one for one in of_pods if _named(one) not in top.labels):
+        top.unlisted[whose.namespace or ""].add((whose.name, of_resource(whose)[0]))
     _index_dependencies(top, {(_named(s.workload), s.message) for s in complaints if s.workload}, edges)
     _index_pulls(top)
     top.keeps_up = kept_up(changes, running_as=top.by_account, read_by=top.by_config)

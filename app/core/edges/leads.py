@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from app.core.edges.references import is_custom
 from app.core.edges.settings import differing
 from app.core.entities import WORKLOADS
-from app.core.model import Change, Path, Verb
+from app.core.model import Change, FieldDiff, Path, Verb
 from app.core.objects.grants import enlarges
 from app.core.objects.values import NUMBER
 
@@ -50,10 +50,11 @@ MAKES_NODES = re.compile(r"cluster-autoscaler|karpenter")
 NODE_KINDS = re.compile(r"(?:Node|Machine)(?:Pool|Set|Deployment|Class)|Provisioner|\w+NodeClass|\w+MachineTemplate")
 """Kinds by which nodes are made: https://karpenter.sh/docs/concepts/ , https://cluster-api.sigs.k8s.io/ ."""
 REGISTRIES = re.compile(
-    r"\A(?!.*(?:pull|cred|login|auth|schema|model-|service-)).*(?:\bregistry\b|\bharbor\b|\bquay\b|\bnexus\b|artifactory|\bzot\b)"
+    r"\A(?!.*(?:pull|cred|login|auth|schema|model-|service-)).*(?:\bregistry\b|\bharbor\b|\bquay\b|\bnexus\b|artifactory|\bzot\b"
+    r"|\b(?:image|tag)s?-(?:clean|prun|purg|reap|retention|delet|expir))"
 )
-"""What gives out images, by what it is called, where a cluster has its own; not what it is asked with, nor registries
-of schemas, models or services."""
+"""What gives out images, by what it is called, where a cluster has its own, and what takes old ones away there; not
+what it is asked with, nor registries of schemas, models or services."""
 PROVIDERS = re.compile(r"\bcsi\b|provisioner")
 """What makes volumes, by what it is called."""
 
@@ -92,6 +93,67 @@ def serves_names(change: Change) -> bool:
     return NAME_SERVERS.search(change.resource.name) is not None
 
 
+RECORDS = re.compile(r"external-?dns|octodns")
+"""What keeps the records of public names, by what it is called."""
+
+
+def keeps_records(change: Change) -> bool:
+    return RECORDS.search(change.resource.name) is not None
+
+
+_HOSTS = frozenset({"host", "hosts", "hostname", "hostnames"})
+_OF_RECORDS = re.compile(r"external-?dns|dnsName", re.IGNORECASE)
+
+
+_HELD = re.compile(r"selectPolicy|paused", re.IGNORECASE)
+_DOWN = re.compile(r"scale-?down|scale-in", re.IGNORECASE)
+_NO_MORE = frozenset({"Disabled", "true", "True"})
+_UP = "scaleUp"
+
+
+def scales_no_more(change: Change) -> bool:
+    """Whether an autoscaler is told to make no more pods, whatever is asked, or only slowly: it goes, its scaling up is
+    disabled or bounded, or it is paused (https://keda.sh/docs/latest/concepts/scaling-deployments/#pausing-autoscaling).
+    """
+    if change.resource.kind not in {"HorizontalPodAutoscaler", "ScaledObject"}:
+        return False
+    said = (
+        (path, value)
+        for diff in change.diffs
+        for path, value in _leaves(diff.path, diff.new)
+        if _HELD.search(str(path[-1])) and not any(_DOWN.search(str(step)) for step in path)
+    )
+    no_more = change.verb is Verb.DELETE or any(str(value) in _NO_MORE or str(value).isdecimal() for _, value in said)
+    return no_more or any(map(_scales_slower, change.diffs))
+
+
+def _scales_slower(diff: FieldDiff) -> bool:
+    """Whether it bounds how many pods an autoscaler adds at once, or has it wait for longer before that
+    (https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/#scaling-policies)."""
+    if not isinstance(diff.new, dict | list | int) or _UP not in f"{diff.path} {diff.new}":
+        return False
+    if not (isinstance(diff.old, int) and isinstance(diff.new, int)):
+        return diff.old is None
+    return diff.new < diff.old if diff.path[-1] == "value" else diff.new > diff.old
+
+
+def _leaves(path: Path, value: object) -> Iterator[tuple[Path, object]]:
+    """What stands at the ends of a value, each with its path."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves((*path, str(key)), inner)
+    elif path:
+        yield path, value
+
+
+def names_hosts(change: Change) -> bool:
+    """Whether an Ingress or a route is made or goes, or says for which hosts it is, or what is recorded of them."""
+    is_whole = change.verb in (Verb.CREATE, Verb.DELETE)
+    leaves = (leaf for diff in change.diffs for value in (diff.old, diff.new) for leaf in _leaves(diff.path, value))
+    said = any(str(path[-1]) in _HOSTS or _OF_RECORDS.search(str(path[-1])) for path, _ in leaves)
+    return change.resource.kind in {"Ingress", "Gateway", "HTTPRoute", "DNSEndpoint"} and (is_whole or said)
+
+
 def provides_volumes(change: Change) -> bool:
     return change.resource.kind in WORKLOADS | {"ConfigMap", "Secret"} and bool(PROVIDERS.search(change.resource.name))
 
@@ -124,6 +186,13 @@ def sets_words(change: Change) -> bool:
     """Whether a ConfigMap was changed, in more than numbers: these say nothing of who may log in, and whom to trust."""
     said = [value for diff in change.diffs for value in (diff.old, diff.new) if value is not None]
     return change.resource.kind == "ConfigMap" and not (said and all(NUMBER.fullmatch(str(value)) for value in said))
+
+
+def says_who(change: Change) -> bool:
+    """Whether a custom resource was changed in more than numbers, which say nothing of who may log in, or of whom to
+    trust."""
+    said = [value for diff in change.diffs for value in (diff.old, diff.new) if value is not None]
+    return is_custom(change.resource) and not (said and all(NUMBER.fullmatch(str(value)) for value in said))
 
 
 _OF_CALLS = re.compile(r"\d|[./:]|\A(?:true|false|on|off|yes|no)\Z", re.IGNORECASE)
@@ -234,9 +303,20 @@ def repository(image: str) -> str:
     return f"{path}/{name.partition(':')[0]}"
 
 
+_OF_MIRRORS = re.compile(r"\[host\.\"https?://|registry-mirrors|\[\[registry|\.registry\.(?:mirrors|configs)")
+
+
 def gives_images(change: Change) -> bool:
-    """Whether something of a registry is changed, by what it is called."""
-    return REGISTRIES.search(change.resource.name) is not None
+    """Whether something of a registry is changed, by what it is called, or of where nodes ask for images first
+    (https://github.com/containerd/containerd/blob/main/docs/hosts.md)."""
+    is_one = REGISTRIES.search(change.resource.name) is not None and change.resource.kind != "DaemonSet"
+    return is_one or lists_mirrors(change)
+
+
+def lists_mirrors(change: Change) -> bool:
+    """Whether configuration says to container runtimes where they find images."""
+    said = (value for diff in change.diffs for value in (diff.old, diff.new) if isinstance(value, str))
+    return change.resource.kind == "ConfigMap" and any(map(_OF_MIRRORS.search, said))
 
 
 def _registry(image: object) -> str:

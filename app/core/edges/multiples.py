@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import islice
 
 from cronsim import CronSim, CronSimError
 
-from app.core.edges.settings import PARTS
-from app.core.model import Change, FieldDiff, Verb
-from app.core.objects.values import name_of
+from app.core.edges.settings import settings_of
+from app.core.model import Change, Verb
 
 _LESS_IS_MORE = re.compile(
     r"interval|period|every|poll|refresh|resync|delay|sleep|pause|backoff|wait|seconds\Z", re.IGNORECASE
@@ -20,7 +18,7 @@ _LESS_IS_MORE = re.compile(
 """Names of settings that say how long it is until something is done again."""
 _MORE = re.compile(
     r"concurren|parallel|worker|thread|batch|page.?(?:size|limit)|chunk|(?-i:(?<![a-z])rate|(?<![A-Z])R(?:ate|ATE))"
-    r"|qps|rps|shards?\b|consumers?\b|retr(?:y|ies)|attempt|fetch",
+    r"|qps|rps|shards?\b|consumers?\b|retr(?:y|ies)|attempt|fetch|percent",
     re.IGNORECASE,
 )
 """Names of such that say how much is done at once, or how often it is tried again."""
@@ -33,7 +31,6 @@ _BOUNDS = re.compile(
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?) ?([a-z]*)")
 _UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 """In seconds; a number without a unit is compared with such alone."""
-_SETTING = re.compile(r"""\s*["']?(?P<name>[\w.-]+)["']?\s*[:=]\s*["']?(?P<value>[^"']*)""")
 _MACROS = {
     "@hourly": "0 * * * *",
     **dict.fromkeys(("@daily", "@midnight"), "0 0 * * *"),
@@ -54,25 +51,10 @@ def multiplied(change: Change) -> tuple[float, str] | None:
     found = [
         (times, name)
         for diff in change.diffs
-        for name, old, new in _settings(diff)
+        for name, old, new in settings_of(diff)
         if (times := _times(name, old, new)) is not None and times > 1
     ]
     return max(found, default=None)
-
-
-def _settings(diff: FieldDiff) -> Iterator[tuple[str, str, str]]:
-    """What a diff sets, by name, with the old and the new value: one, or of a text of several those that differ."""
-    name = next((name_of(step) for step in reversed(diff.path) if step != "value"), "")
-    old, new = (_named(value) if isinstance(value, str) else {} for value in (diff.old, diff.new))
-    if old and new:
-        yield from ((key, old[key], new[key]) for key in old.keys() & new.keys() if old[key] != new[key])
-    else:
-        yield name, str(diff.old), str(diff.new)
-
-
-def _named(text: str) -> dict[str, str]:
-    told = (_SETTING.match(part) for part in PARTS.split(text))
-    return {one["name"]: one["value"].strip() for one in told if one}
 
 
 def _times(name: str, old: str, new: str) -> float | None:

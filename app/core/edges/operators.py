@@ -6,6 +6,7 @@ and, by convention, the name: kyverno.io is the domain of what runs in namespace
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import Any
@@ -16,6 +17,7 @@ from app.core.edges.leads import MESHES, NETWORKS, NODE_KINDS
 from app.core.edges.mechanism import is_cosmetic
 from app.core.edges.meshes import is_policy, policy
 from app.core.edges.references import makes_secrets, references, secret_made
+from app.core.edges.stores import volumes_of
 from app.core.edges.topology import Named, State, Topology, pod_spec, pod_template, readers, servers_of
 from app.core.edges.touching import touched_clients, touched_workloads
 from app.core.entities import CLUSTER, READ, Add, of_resource
@@ -32,6 +34,7 @@ _NAMESPACES = frozenset({"includedNamespaces", "namespaces", "matchNames"})
 https://velero.io/docs/main/api-types/schedule/ , https://prometheus-operator.dev/docs/api-reference/api/ ."""
 MOST_TEXTS = 500
 """So many texts of a custom resource are read for hosts: some hold whole programs."""
+_FIRST_WORD = re.compile(r"[A-Z][a-z]+")
 SEVERAL = 5
 """Of more objects of a kind than this, one is a small part of what keeps their program busy."""
 
@@ -72,6 +75,7 @@ def custom(change: Change, states: list[State], top: Topology, add: Add) -> None
     if MESHES.search(resource.api_group):
         add(("agent", "mesh"), 0)
     _kept_by(resource, top, add)
+    touched_workloads(top, volumes_of(resource, top), add, 1)
     _acted_on(change, top, add)
 
 
@@ -190,6 +194,9 @@ def operands(resource: Resource, top: Topology, add: Add, *, hops: float = 1) ->
             add(("named", service.name), hops - 1 + READ)
     made = [key for key in top.in_namespace.get(resource.namespace, ()) if f"{key[1]}-".startswith(begins)]
     touched_workloads(top, made, add, hops)
+    for name, entity in top.unlisted.get(resource.namespace, ()):
+        if f"{name}-".startswith(begins):
+            add(entity, hops)
 
 
 def users_of(kind: str, namespace: str, name: str, top: Topology) -> Iterator[Named]:
@@ -243,8 +250,21 @@ def acting(resource: Resource, top: Topology) -> set[str]:
     found = top.watched.get((resource.api_group, plural_of(resource.api_group, resource.kind)))
     if found:
         return found
-    called = (resource.api_group.partition(".")[0], resource.kind.lower())
-    return {user for word in called for key in top.called.get(word, ()) for _, user in top.users_of(key)}
+    called = {
+        key
+        for word in (resource.api_group.partition(".")[0], resource.kind.lower())
+        for key in top.called.get(word, ())
+    }
+    first = _FIRST_WORD.match(resource.kind)
+    if not called and first:  # workflow-controller on WorkflowTemplates
+        word = first[0].lower()
+        called = {key for key in top.called.get(word, ()) if key[1] in _does(word)}
+    return {user for key in called for _, user in top.users_of(key)}
+
+
+def _does(word: str) -> tuple[str, ...]:
+    """How what acts on a kind is called by its first word, and nothing else."""
+    return f"{word}-controller", f"{word}-operator", f"{word}-controller-manager"
 
 
 def addressed(change: Change, top: Topology) -> set[str]:

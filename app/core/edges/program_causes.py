@@ -22,6 +22,7 @@ from app.core.edges.leads import (
     makes_nodes,
     meshes,
     provides_volumes,
+    says_who,
     serves_names,
     sets_parts,
     sets_words,
@@ -48,7 +49,7 @@ TRUST = Cause(
     any_of(
         trusts,
         sets_words,
-        is_custom_kind,
+        says_who,
         is_a(*ADMISSION),
         writes("env", "envFrom", "args", "command", "volumes", "volumeMounts"),
     ),
@@ -60,7 +61,7 @@ CREDENTIALS = Cause(
     any_of(
         is_a("Secret", "ServiceAccount", *ACCESS),
         sets_words,
-        is_custom_kind,
+        says_who,
         writes("env", "envFrom", "args", "command", "volumes", "volumeMounts", "serviceAccountName"),
     ),
     few=False,

@@ -18,14 +18,24 @@ from typing import Any
 from app.core.edges import access, operators
 from app.core.edges.asking import answered, asked_about
 from app.core.edges.burdens import burdened
+from app.core.edges.flags import goes_by
 from app.core.edges.front_doors import DOORS, PROXIES, backends
-from app.core.edges.leads import MAKES_NODES, MESHES, NAME_SERVERS, NETWORKS, PROVIDERS, REGISTRIES
+from app.core.edges.leads import (
+    MAKES_NODES,
+    MESHES,
+    NAME_SERVERS,
+    NETWORKS,
+    PROVIDERS,
+    RECORDS,
+    REGISTRIES,
+)
 from app.core.edges.mechanism import cordons, halts, is_cosmetic, is_default, is_default_class, refuser, takes_ports
 from app.core.edges.meshes import is_policy
 from app.core.edges.references import is_custom
 from app.core.edges.shown import touched_certified, touched_doors, touched_routes, touched_showing
 from app.core.edges.topology import Named, State, Topology, before_and_after, pod_spec, readers, servers_of
 from app.core.edges.touching import touched_clients, touched_nodes, touched_workloads
+from app.core.edges.zones import told_of_zones
 from app.core.entities import (
     CLUSTER,
     IMMUTABLE,
@@ -65,7 +75,7 @@ _AGENTS = {
     "registry": REGISTRIES,
     "doors": PROXIES,
     "mesh": MESHES,
-    "records": re.compile(r"external-?dns|octodns"),
+    "records": RECORDS,
 }
 """What programs do for all pods, by what they are called: volumes (CSI), network (CNI), names (DNS), more nodes,
 images, what comes from outside, what they call, and the records of public names."""
@@ -171,9 +181,13 @@ def _config(change: Change, states: list[State], top: Topology, add: Add) -> Non
         add(refuser(IMMUTABLE, change.resource.namespace or ""), 0)
     touched_workloads(top, found, add, READ)
     burdened(change, found, top, add, READ)
+    asking = goes_by(found, top)
+    touched_workloads(top, asking, add, 1 + READ)
+    burdened(change, asking, top, add, 1 + READ)
     if not any(change.resource.name.startswith(name) for _, name in own):
         _agents(change.resource.name, add, READ)
     operators.referring(change.resource, top, add, READ)
+    touched_workloads(top, told_of_zones(change, top), add, 1)
     if any(_KUBELETS in text for state in states for text in map(str, fields(state.get("data")).values())):
         _every_pod(add, READ)  # by whatever brings it to the nodes
         add(("agent", "runtime"), READ)
@@ -234,6 +248,7 @@ def _service(change: Change, states: list[State], top: Topology, add: Add) -> No
     for state in states:
         for key in servers_of(state, change.resource.namespace or "", top):
             add(workload(*key), 1)
+            _agents(key[1], add, 1)
     touched_clients(top, (change.resource.namespace or "", change.resource.name), add, READ)
     if takes_ports(change):
         add(NODE_PORTS, 0)

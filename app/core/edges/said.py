@@ -151,6 +151,7 @@ UNFIT = _any(
     r"cannot unmarshal \w+ into Go (?:struct field|value)|Cannot deserialize value of type|MismatchedInputException",
     r"UnrecognizedPropertyException|Unrecognized field \"|validation errors? for (?-i:[A-Z])\w+|json: unknown field",
     r"Expected BEGIN_\w+ but was|invalid type: .{1,80}, expected |JSON value could not be converted",
+    r"DateTimeParseException|parsing time \"[^\"]*\" as|Invalid isoformat string|time data .{1,60} not match format",
     r"MissingFieldException|JsonDecodingException|missing field `|has no field named|mapper_parsing_exception",
     r"AvroTypeException|cannot parse invalid wire-format data|Protocol message contained an invalid tag",
 )

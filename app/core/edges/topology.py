@@ -49,6 +49,9 @@ class Topology:
     """Those of them whose running pods get what is new (read_by.py)."""
     pods: dict[Named, list[tuple[Named, datetime]]] = field(default_factory=lambda: defaultdict(list))
     """By workload: its pods, and when each was last told anew, mostly as it was given its node, or read anew."""
+    unlisted: dict[str, set[tuple[str, Entity]]] = field(default_factory=lambda: defaultdict(set))
+    """By namespace: what pods that complain are of, where that is no workload that is known: its name and what it is.
+    An operator may run pods by an object of its own."""
     labels: dict[Named, dict[str, str]] = field(default_factory=dict)
     in_namespace: dict[str, list[Named]] = field(default_factory=lambda: defaultdict(list))
     """The workloads of each namespace."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from app.core.edges.front_doors import backends
-from app.core.edges.leads import sets_room, tunes_kernel
+from app.core.edges.leads import lists_mirrors, sets_room, tunes_kernel
 from app.core.edges.topology import Named, State, Topology, servers_of
 from app.core.entities import NODES, Add, workload
 from app.core.model import Change
@@ -26,11 +26,13 @@ def touched_workloads(top: Topology, keys: Iterable[Named], add: Add, hops: floa
 
 
 def touched_nodes(change: Change, add: Add) -> None:
-    """Add what all nodes let pods have: of the kernel, and of room."""
+    """Add what all nodes let pods have: of the kernel, of room, and of images."""
     if tunes_kernel(change):
         add(("agent", "kernel"), 0)
     if sets_room(change):
         add(("scheduling",), 0)
+    if lists_mirrors(change):
+        add(("agent", "registry"), 0)
 
 
 def touched_entrances(top: Topology, namespace: str, doors: Iterable[State], add: Add, hops: float) -> None:

@@ -145,6 +145,18 @@ def is_major(found: FieldDiff) -> bool:
     return before == after and was is not None and now is not None and int(was[1]) < int(now[1])
 
 
+_PATCH = re.compile(r"v?(\d+\.\d+)\.(\d+)(?![.\d])")
+
+
+def is_patch(found: FieldDiff) -> bool:
+    """Whether an image of the same repository has the same minor version, with a higher patch."""
+    if not (isinstance(found.old, str) and isinstance(found.new, str)):
+        return False
+    (before, old), (after, new) = image_parts(found.old), image_parts(found.new)
+    was, now = _PATCH.match(old), _PATCH.match(new)
+    return before == after and was is not None and now is not None and was[1] == now[1] and int(was[2]) < int(now[2])
+
+
 _BUILD = re.compile(r"(v?\d+\.\d+[\w.]*(?:-\w+)*?)[-_](?:r|build|b)?\.?\d+")
 """A tag that ends in the number of a build or of a package: 7.4.2-r27, 2.15.1-debian-12-r5, 1.9-3."""
 

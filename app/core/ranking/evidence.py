@@ -128,7 +128,7 @@ _SAYS = {
     "occupies": "It is a new version of what calls {}",
     "uncleared": "It no longer takes away what {} keeps",
     "migrated": "It may change tables that {} reads, too",
-    "beside": "It is a new version of what calls what {} calls",
+    "beside": "It is a new version of what shares a server, or a topic, with {}",
 }
 """How a change leads to whom, by the way that it does."""
 

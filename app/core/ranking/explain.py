@@ -32,6 +32,7 @@ from app.core.edges.mechanism import (
     is_less_patient,
     is_other_quota,
     only_adds,
+    only_bounds,
     only_image,
     only_labels,
     only_reacts_to,
@@ -246,7 +247,7 @@ def is_occasion(candidate: Candidate, matches: Iterable[Match], salience: Mappin
     anew."""
     if candidate.inert or only_reacts_to(candidate.change):
         return True
-    is_workload = candidate.change.resource.kind in WORKLOADS
+    is_workload = candidate.change.resource.kind in WORKLOADS or only_bounds(candidate.change)
     if not is_workload and candidate.acts_at is None:
         return False
     clear = [match for match in matches if salience.get(id(match.signal), 0.0) >= CLEAR]
@@ -347,7 +348,9 @@ def out_of_reach(candidate: Candidate, signal: Signal) -> list[Entity]:
 
 
 def _reaches(candidate: Candidate, signal: Signal, other: Entity) -> bool:
-    return any(way in candidate.reach for way in (*ways(other, signal), pods_in(other[1]), POD_MAKING))
+    of_all = (entity for entity in signal.about if entity[0] == "agent")  # what one needs of it, others do as well
+    near = (*ways(other, signal), pods_in(other[1]), POD_MAKING, *of_all)
+    return any(way in candidate.reach for way in near)
 
 
 def _needed(candidate: Candidate, signal: Signal) -> float:

@@ -1,7 +1,8 @@
 """Changes that wait.
 
 What pods start with does nothing to those that run, until the next rollout starts some, or those of a node begin anew
-elsewhere; what a CronJob runs does nothing until its next Job, and how nodes are made nothing until the next one.
+elsewhere; what a CronJob runs does nothing until its next Job, what else has a schedule until its next run, and how
+nodes are made nothing until the next one.
 """
 
 from __future__ import annotations
@@ -15,15 +16,20 @@ from msgspec.structs import replace
 
 from app.core.edges.leads import NODE_KINDS
 from app.core.edges.mechanism import by_schedule, cordons, halts, is_for_next_rollout, only_adds
+from app.core.edges.operators import acting, starts
 from app.core.edges.reach import Reach
+from app.core.edges.references import is_custom
 from app.core.edges.topology import Named, Topology
 from app.core.entities import READ, WORKLOADS, Entity, of_resource, workload
-from app.core.model import Change, ObjectState, Rollout, Verb
-from app.core.objects.actors import short
+from app.core.model import Change, ObjectState, Resource, Rollout, Verb
+from app.core.objects.actors import service_account, short
+from app.core.objects.untyped import fields, part
 from app.core.ranking.candidates import Candidate
 
 WAITS = frozenset({"ServiceAccount", "Secret", "ConfigMap", "LimitRange", "Namespace", "PriorityClass", "RuntimeClass"})
 """Kinds by which pods are made, or that they read as they start."""
+_WHEN = frozenset({"schedule", "schedules", "cron"})
+_STOPPED = re.compile(r"suspend|pause", re.IGNORECASE)
 _MINUTE = re.compile(r"\d{8}")
 _ENDING = frozenset({"lifecycle", "preStop", "terminationGracePeriodSeconds"})
 Started = dict[Entity, list[datetime]]
@@ -47,6 +53,8 @@ def started(
             found[of_resource(change.resource)[0]].append(change.at)
         elif made_by := _scheduled_by(change):
             found[workload(change.resource.namespace, made_by)].append(change.at)
+        for schedule in _customs_schedules(change, top):
+            found[of_resource(schedule)[0]].append(change.at)
         for home in _left_behind(change, top):
             found[workload(*home)].append(change.at)
     return {home: sorted(times) for home, times in found.items()}
@@ -78,9 +86,26 @@ def _scheduled_by(change: Change) -> str:
     return change.resource.name.rpartition("-")[0] if by_clock else ""
 
 
+def _customs_schedules(change: Change, top: Topology) -> list[Resource]:
+    """The custom resources with a schedule by which a program made an object, by the name that it gives it: a Backup
+    city-20261014140000 of Velero's Schedule city (https://velero.io/docs/main/api-types/schedule/)."""
+    if change.verb is not Verb.CREATE or service_account(change.actor.name) is None:
+        return []
+    here, made = change.resource.namespace or "", change.resource
+    named = (one for start in starts(made.name) for one in top.customs_named.get((here, start), ()))
+    timed = (one for one in named if not _WHEN.isdisjoint(fields(part(top.states.get(one, {}), "spec"))))
+    return [one for one in timed if made.api_group == one.api_group or change.actor.name in acting(one, top)]
+
+
 def acts_at(change: Change, reached: Reach, begun: Started) -> datetime | None:
     """When the first pods started with a change that waits for that; None for what acts at once, or waits still."""
-    within = _within(change)
+    [own, *_] = of_resource(change.resource)
+    by_clock = (
+        own in begun
+        and own[0] == "object"
+        and not any(_STOPPED.search(str(step)) for diff in change.diffs for step in diff.path)
+    )
+    within = 0 if by_clock else _within(change)
     if within is None:
         return None
     by_nodes = _says_how_nodes_are_made(change)
@@ -133,6 +158,8 @@ def _acts_as(change: Change) -> str:
     """How it is said that something acted for the first time."""
     if change.resource.kind == "CronJob":
         return "Its first Job since was made"
+    if is_custom(change.resource) and not _says_how_nodes_are_made(change):
+        return "It was run for the first time since"
     return "Its first node since was made" if _says_how_nodes_are_made(change) else "The first pods started with it"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from app.core.edges.amounts import left_of
+from app.core.edges.amounts import SIZES, left_of
 from app.core.findings import Evidence, Incident
 from app.core.model import FieldDiff
 from app.core.objects.values import moved
@@ -29,9 +29,12 @@ def lessened(case: Case, facts: Facts) -> Evidence | None:
         return None
     share, diff = found
     weight = min(MOST, -HALVED * math.log2(share))
-    sentence = f"It leaves {percent(share)} of what there was ({moved(diff).strip()})."
+    of_file = "" if diff in facts.candidate.change.diffs else f"{diff.path[-1]}: "  # a summary says that it changed
+    sentence = f"It leaves {percent(share)} of what there was ({of_file}{moved(diff).strip()})."
     if diff.path[-1] in _MOST_PODS and facts.scope is not None and _is_at_most(case.incident):
         return say("lessened", weight + IS_TOLD, f"{sentence} The alert says that no more pods may be.")
+    if SIZES.search(str(diff.path[-1])):
+        return say("lessened", weight + IS_TOLD, f"{sentence} What is complained of is larger than it may be.")
     return say("lessened", weight, sentence)
 
 

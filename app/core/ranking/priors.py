@@ -7,21 +7,23 @@ import math
 import re
 from functools import lru_cache
 
-from app.core.edges.amounts import only_words
+from app.core.edges.amounts import only_first_amounts, only_words
 from app.core.edges.causes import EXPIRED, ROOTS
-from app.core.edges.loglevels import only_quieter
+from app.core.edges.loglevels import only_levels, only_quieter
 from app.core.edges.mechanism import by_schedule, only_reacts_to, only_restarts, wakes
 from app.core.edges.program_causes import TRUST
+from app.core.edges.references import is_custom
 from app.core.edges.said import NO_CONNECTION
 from app.core.entities import WORKLOADS
 from app.core.findings import Evidence
 from app.core.model import Change, FieldDiff, Path, Verb
 from app.core.objects.actors import acts_by_itself, service_account
 from app.core.objects.grants import accepts_more, only_allows_more
-from app.core.objects.values import is_for_another, is_major, is_rebuilt
+from app.core.objects.values import is_for_another, is_major, is_patch, is_rebuilt
 from app.core.ranking.case import Case, Facts, say
 from app.core.ranking.lessened import left
 from app.core.ranking.scoped import is_untied
+from app.core.ranking.short_of import is_full
 from app.core.signals.signal import SignalKind
 
 SYSTEM_NAMESPACES = frozenset({"kube-system", "calico-system", "cilium", "istio-system", "tigera-operator"})
@@ -70,6 +72,10 @@ ELSEWHERE = 1.0
 release of the laboratory does that."""
 AGAIN = -0.4
 """What it weighs that pods are made anew with what they had."""
+PATCH = -0.5
+"""What it weighs that a program goes to another patch of the same version, which changes nothing that others rely on
+(https://semver.org/): in 1,152 cases of the tables of mechanisms 11 of 356 such were to blame, and 103 of 396 minor
+ones. Less is taken: in 53 recordings, whose harmless releases are minor ones mostly, it was 3 of 89 and 10 of 469."""
 LIMITS = 1.0
 """What it weighs that it changes what others may do: 13 culprits, and 0.6 % of the others (3.1)."""
 TIES = 1.1
@@ -209,10 +215,14 @@ def _of_program(change: Change) -> tuple[float, str] | None:
         return PROGRAM + ELSEWHERE, "It brings a build whose tag says that it is for another environment."
     if images and all(map(is_rebuilt, images)):
         return AGAIN, "It brings the same version, built anew."
+    if images and change.verb is Verb.UPDATE and all(map(is_patch, images)):
+        return PROGRAM + PATCH, "It brings a patch release, which is to mend what the one before had wrong."
     if images or change.verb is Verb.CREATE:
         return PROGRAM, "It brings a new image: new programs begin 37 % of incidents."
     if only_restarts(change):
         return AGAIN, "It only has pods made anew, with nothing new in them."
+    if only_first_amounts(change):
+        return FIRST_AMOUNT, "It only says how much, of what nothing was said before."
     if any("template" in diff.path for diff in change.diffs):
         return TEMPLATE, "It changes the pod template: new configuration begins 31 % of incidents."
     return None
@@ -235,32 +245,57 @@ def _by_field(facts: Facts) -> Evidence | None:
     if _is_few_replicas(facts) and left(facts) is None:
         weight = MORE if facts.candidate.added else -0.4
         return say("kind of change", weight, "Only the number of replicas changed, by a few.")
+    if _lets_more(facts):
+        return say("kind of change", MORE, "It only lets an autoscaler make more pods.")
     return None
 
 
 def _is_no_news(facts: Facts) -> bool:
     """Whether it does nothing, tunes something, or adds a few pods."""
     change = facts.candidate.change
-    if facts.candidate.cosmetic or facts.candidate.inert or _is_tuned(change):
+    if facts.candidate.cosmetic or facts.candidate.inert:
         return True
-    if only_quieter(change) or only_words(change):
+    if _is_tuned(change) or (is_custom(change.resource) and _is_slightly(change)) or only_first_amounts(change):
         return True
-    return bool(facts.candidate.added) and _is_few_replicas(facts)
+    if only_words(change) or (only_levels(change) and not any(is_full(match.signal) for match in facts.matches)):
+        return True
+    return (bool(facts.candidate.added) and _is_few_replicas(facts)) or _lets_more(facts)
+
+
+def _lets_more(facts: Facts) -> bool:
+    """Whether only the most pods that an autoscaler may make are more, and nobody lacks what each of them takes."""
+    change = facts.candidate.change
+    is_most = change.resource.kind == "HorizontalPodAutoscaler" and bool(change.diffs)
+    return is_most and all(map(_is_more_at_most, change.diffs)) and not _is_scarce(facts)
+
+
+def _is_more_at_most(diff: FieldDiff) -> bool:
+    amounts = isinstance(diff.old, int) and isinstance(diff.new, int)
+    return diff.path[-1:] == ("maxReplicas",) and amounts and diff.new > diff.old  # type: ignore[operator]
+
+
+def _is_scarce(facts: Facts) -> bool:
+    """Whether others lack what pods take of a quota, or a database lets nobody in any more: each opens a pool."""
+    return any(match.via[:1] == ("fills",) or NO_CONNECTION.search(match.signal.text) for match in facts.matches)
 
 
 def _is_few_replicas(facts: Facts) -> bool:
-    """Whether only the number of replicas was changed, by a few, and neither to nor from none; where others lack what
-    they take of a quota, or a database lets nobody in any more, a few are many: each opens a pool of connections."""
+    """Whether only the number of replicas was changed, by a few, and neither to nor from none; where it is scarce what
+    they take, a few are many."""
     change = facts.candidate.change
     counts = [diff.new for diff in change.diffs if diff.path == ("spec", "replicas")]
     replicas_alone = bool(counts) and len(counts) == len(change.diffs) and all(counts)
-    scarce = any(match.via[:1] == ("fills",) or NO_CONNECTION.search(match.signal.text) for match in facts.matches)
-    return replicas_alone and facts.candidate.pods <= 10 and not wakes(change) and not scarce
+    return replicas_alone and facts.candidate.pods <= 10 and not wakes(change) and not _is_scarce(facts)
 
 
 def _is_tuned(change: Change) -> bool:
+    """Whether it changes slightly what is tuned."""
+    return change.resource.kind in TUNED and _is_slightly(change)
+
+
+def _is_slightly(change: Change) -> bool:
     """Whether only settings that are numbers were changed, by a factor of two at most."""
-    return change.resource.kind in TUNED and bool(change.diffs) and all(map(_is_slight, change.diffs))
+    return bool(change.diffs) and all(map(_is_slight, change.diffs))
 
 
 def _is_slight(diff: FieldDiff) -> bool:
@@ -289,6 +324,9 @@ TUNED = frozenset({"ConfigMap", "Ingress"})
 SLIGHT = -1.6
 """What a setting that is tuned a little weighs: in 209 recordings none of the 22 ConfigMaps that were to blame was, and
 one in five of 4,334 others; with one more of each for what was not seen yet that is -1.6."""
+FIRST_AMOUNT = -0.4
+"""What it weighs that a program is told an amount for the first time, in place of TEMPLATE: in 22 tables of mechanisms
+none of the 40 such changes was to blame, and 45 of the 70 that changed a variable's value."""
 MORE = -1.0
 """What a few more replicas weigh: they answer to what is asked, and of 445 that stood before an alert four began it
 (docs/decisions/0043)."""
@@ -308,7 +346,7 @@ def novelty(_case: Case, facts: Facts) -> Evidence | None:
         said = f"The same actor wrote it {times} times before in this window."
         return say("routine", -ROUTINE * math.log1p(times), said)
     if alike == 0 and facts.candidate.earlier and not _is_no_news(facts):
-        weight = min(NOVEL, USUAL * math.log1p(facts.candidate.earlier))
+        weight = facts.keeps * min(NOVEL, USUAL * math.log1p(facts.candidate.earlier))
         return say("novelty", weight, "No change of this sort came before it in this window.")
     if alike >= 3:
         return say("novelty", -USUAL * math.log1p(alike), f"{alike} changes of the same sort came before it.")

@@ -10,16 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from datetime import timedelta
 
 from app.core.edges import front_doors, said
+from app.core.edges.causes import RECORDS
+from app.core.edges.program_causes import NAMES
 from app.core.edges.topology import Topology
 from app.core.entities import Entity, workload
 from app.core.findings import Incident
 from app.core.phrases import many
 from app.core.signals.signal import Signal, SignalKind
 
-UNREACHED = "HostsNotAnswered"
+NOT_ANSWERED = "HostsNotAnswered"
 SEVERAL = 2
 """Of so many Services at once not the own Ingress of each is to blame, but what is before all."""
 ON_THE_WAY = 0.7
@@ -48,6 +51,7 @@ def with_probed(
     what they answer, and do. Where they say that a host is not found by its name, whoever is behind
     it was not asked.
     """
+    signals = [_recorded(one, top) for one in signals] if top.doors else list(signals)
     text = front_doors.said(incident)
     hosts = front_doors.named(text, top.doors)
     if hosts and NOT_FOUND.search(text):
@@ -70,6 +74,13 @@ def with_probed(
     return [*signals, _signal(incident, hosts, about, f"not answered, while {beyond}", is_held=is_held)]
 
 
+def _recorded(signal: Signal, top: Topology) -> Signal:
+    """A complaint that a name is not found, of one that Ingresses or routes serve, with who keeps its record."""
+    if signal.cause is not NAMES or not front_doors.named(signal.text, top.doors):
+        return signal
+    return replace(signal, cause=RECORDS, about=signal.about | {("agent", "records"): ON_THE_WAY})
+
+
 def _signal(
     incident: Incident, hosts: AbstractSet[str], about: dict[Entity, float], how: str, *, is_held: bool
 ) -> Signal:
@@ -81,5 +92,5 @@ def _signal(
         strength=STRENGTH,
         about=about,
         sentence=f"from outside {many(len(hosts), 'host')} {'is' if len(hosts) == 1 else 'are'} {how}",
-        facts={"reason": UNREACHED, "chronic": "False", "refused": ""},
+        facts={"reason": NOT_ANSWERED, "chronic": "False", "refused": ""},
     )

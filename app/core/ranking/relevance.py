@@ -20,6 +20,7 @@ from app.core.objects.dependencies import Named, closure
 from app.core.phrases import names
 from app.core.ranking.consequences import is_consequence
 from app.core.ranking.downstream import DEPTH, roots
+from app.core.ranking.probed import NOT_ANSWERED
 from app.core.signals.complaints import WIDE, is_over
 from app.core.signals.newborn import Newborn, is_newborn
 from app.core.signals.signal import Signal, SignalKind
@@ -128,6 +129,8 @@ def _origins(n: int, following: dict[int, list[int]]) -> list[int]:
 
 def relevance(signal: Signal, scope: Scope, *, near: Near) -> float:
     """How much a signal is what the alert is about, 0 to 1."""
+    if signal.facts.get("reason") == NOT_ANSWERED:
+        return 1.0  # the alert says so itself
     if _is_echo(signal, scope, near=near):
         return UNMEASURED
     if _is_newborn(signal, scope, near=near):

@@ -46,11 +46,13 @@ from app.core.ranking.rooms import has_pods, with_rooms
 from app.core.ranking.same_edit import releases
 from app.core.ranking.scoped import touches
 from app.core.ranking.shared import shared
+from app.core.ranking.short_of import with_alerted
 from app.core.ranking.shortlist import ALL_READ, Unread
 from app.core.signals.addressed import with_names
 from app.core.signals.blamed import with_blamed
 from app.core.signals.budgets import with_unready
 from app.core.signals.calls import Loads, Slots, axis, caller_rows, loads
+from app.core.signals.common_ground import with_common_ground
 from app.core.signals.complaints import rollout_signals, symptom_signals
 from app.core.signals.costs import cost_signals
 from app.core.signals.errors import error_signals
@@ -145,7 +147,8 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES, apart: frozense
     signals = with_blamed(with_outside(with_linked(signals, gathered.changes), top_of, incident), top_of)
     signals = with_operators(signals, top_of)
     signals = with_probed(signals, incident, top_of, answering=lambda: answering(apps, top_of), is_held=is_held)
-    signals = with_fellows(signals, top_of)
+    signals = with_common_ground(with_fellows(signals, top_of), top_of)
+    signals = with_alerted(signals, incident, top_of)
     around = surroundings(incident, top_of, new=new)
     weighed = weigh(signals, incident.scope, near=around, top=top_of)
     if not gathered.calls:

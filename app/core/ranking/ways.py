@@ -15,7 +15,7 @@ from app.core.signals.signal import Signal, SignalKind
 SCARCE = re.compile(
     r"too many|limit|exhaust|overload|busy|slow|timed? ?out|timeout|deadline|refused|reset|\b(?:429|50[234])\b"
     r"|not available|no (?:free|idle|more) |slots are reserved|saturat|queue (?:is )?full|throttl|still waiting"
-    r"|\bqueued for|\bbacklog|\bfall(?:s|ing|en)? behind",
+    r"|too (?:big|large)\b|\bqueued for|\bbacklog|\bfall(?:s|ing|en)? behind",
     re.IGNORECASE,
 )
 """What a client says of a server that more call than it can serve."""
@@ -64,5 +64,5 @@ def _by_others(signal: Signal) -> tuple[str, ...]:
 def widely(home: Entity) -> tuple[Entity, ...]:
     """By what one of many that complain alike is touched together with the others."""
     if home[0] == "workload":
-        return pods_in(home[1]), POD_MAKING
+        return pods_in(home[1]), POD_MAKING, NODES
     return (NODES, POD_MAKING) if home[0] == "node" else (POD_MAKING,)

@@ -23,6 +23,8 @@ K = TypeVar("K", bound=Hashable)
 MIN_EXTRA_PER_SECOND = 0.5
 NOTICEABLE = 0.25
 """Extra calls count in full from this share of all usual calls on; a rise of a quarter is felt by everybody."""
+UNFELT = 3.0
+"""So many extra calls a second beside are felt by no API server, however few there were before: it serves hundreds."""
 
 
 @dataclass(frozen=True, slots=True)

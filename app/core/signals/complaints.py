@@ -11,7 +11,17 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from app.core.changes.audit import error_template
-from app.core.edges.causes import NODES_MADE, NODES_TAKEN, PROGRAM, PULLING, REGISTRY, RUNTIME, VOLUMES, cause_of
+from app.core.edges.causes import (
+    NO_IMAGE,
+    NODES_MADE,
+    NODES_TAKEN,
+    PROGRAM,
+    PULLING,
+    REGISTRY,
+    RUNTIME,
+    VOLUMES,
+    cause_of,
+)
 from app.core.edges.leads import Cause
 from app.core.edges.mechanism import refused_by, refuser
 from app.core.edges.program_causes import EXHAUSTED, FILE, KEPT_IN, NAMES
@@ -28,7 +38,7 @@ from app.core.signals.failed_calls import failed_calls
 from app.core.signals.last_words import NO_NODES, last_words, with_last_words
 from app.core.signals.newborn import Newborn, is_newborn
 from app.core.signals.signal import Signal, SignalKind
-from app.core.signals.usage import others_took, tolls, took_most, without_use
+from app.core.signals.usage import others_took, shares, tolls, took_most, without_use
 
 WEIGHTS = {
     "CrashLoopBackOff": 0.9,
@@ -111,7 +121,12 @@ def symptom_signals(
         groups[(symptom.reason, said.of if said else _template(symptom))].append(symptom)
     found: list[Signal] = []
     by_reason: dict[str, list[Symptom]] = defaultdict(list)
-    turns = ((reason, members) for (reason, _), alike in groups.items() for members in _by_turns(reason, alike))
+    turns = (
+        (reason, members)
+        for (reason, _), alike in groups.items()
+        for some in _by_beginning(alike, start=start)
+        for members in _by_turns(reason, some)
+    )
     for reason, members in turns:
         # Objects that were never well complain each for itself: autoscalers that nobody measures for, say.
         homes = {home for s in members if (home := _home(s))[0] != "object" or not is_newborn(home, s.at, new or {})}
@@ -123,9 +138,28 @@ def symptom_signals(
         narrow: dict[Entity, list[Symptom]] = defaultdict(list)
         for symptom in members:
             narrow[_home(symptom)].append(symptom)
-        found += [_signal(reason, own, start=start) for own in narrow.values()]
+        for own, left in zip(narrow.values(), shares(list(narrow.values())), strict=True):
+            signal = _signal(reason, own, start=start)
+            found.append(replace(signal, strength=signal.strength * left))
     found = with_last_words(found)
     return sorted((_beside(signal, found, new or {}) for signal in found), key=lambda s: -s.strength)
+
+
+def _by_beginning(alike: list[Symptom], *, start: datetime) -> Iterable[list[Symptom]]:
+    """Those of one complaint that made it from the window's first slots on, and those that began to later: some always
+    do, and say nothing of when the others began."""
+    first: dict[Entity, datetime] = {}
+    for symptom in alike:
+        first[_home(symptom)] = min(symptom.at, first.get(_home(symptom), symptom.at))
+    parts: dict[bool, list[Symptom]] = {True: [], False: []}
+    for symptom in alike:
+        parts[_is_chronic(first[_home(symptom)], start)].append(symptom)
+    return filter(None, parts.values())
+
+
+def _is_chronic(first: datetime, start: datetime) -> bool:
+    """Whether it was there from the window's first slots on."""
+    return first - start < timedelta(seconds=2 * SLOT_SECONDS)
 
 
 def _by_turns(reason: str, alike: list[Symptom]) -> Iterator[list[Symptom]]:
@@ -221,13 +255,25 @@ def _passing(symptom: Symptom) -> bool:
 
 _LOOKED_UP = re.compile(r"\blookup \S+")
 """Whoever does not get one name resolved gets none."""
+_OF_ITS_OWN = frozenset({"BackOff", "CrashLoopBackOff"})
+"""Reasons that say of each program alike that it ends, and not why."""
+_OWN = re.compile(
+    r'^(?:Readiness|Liveness|Startup)(?: (probe \w+: (?:Get|command timed out:)) "[^"]*")?'
+    r'|(?<=\bcontainer )(?:"[^"]*"|\S+(?= in pod))|(?<=\bkube-api-access-)\w+'
+)
+"""Which probe it was, and what it asks for, as each program has a path, or a command, of its own for that; what a
+container is called, and a volume with a token."""
 
 
 def _template(symptom: Symptom) -> str:
     """A message without what names the one that complains: equal complaints of many are one."""
-    name = _home(symptom)[-1]
-    message = without_use(symptom.message).replace(name, "*")
-    return error_template(_LOOKED_UP.sub("lookup *", message))[:120]
+    if symptom.reason in _OF_ITS_OWN:
+        return str(_home(symptom))
+    message, pod = without_use(symptom.message), symptom.resource
+    if pod is not None:
+        message = message.replace(pod.name, "*").replace(f"_{pod.namespace}(", "(")
+    message = message.replace(_home(symptom)[-1], "*")
+    return error_template(_OWN.sub(lambda told: f"{told[1] or ''}*", _LOOKED_UP.sub("lookup *", message)))[:120]
 
 
 def _home(symptom: Symptom) -> Entity:
@@ -257,7 +303,7 @@ def _signal(reason: str, members: list[Symptom], *, start: datetime) -> Signal:
     cause = cause_of((s.message for s in members), of_those_that_say=reason in ("FailedScheduling", "Unschedulable"))
     cause = NODES_MADE if reason in NO_NODES else cause
     begun = min((s.told_at for s in members if s.told_at), default=first + _WHOLE_SECOND)
-    chronic = first - start < timedelta(seconds=2 * SLOT_SECONDS)
+    chronic = _is_chronic(first, start)
     how_many = float(min(1.0, 0.4 + np.log1p(total) / np.log(60)))
     about: dict[Entity, float] = {}
     for home, _ in homes.most_common(40):
@@ -353,6 +399,8 @@ def _node_agents(reason: str, message: str, cause: Cause | None) -> dict[Entity,
         return {("agent", "nodes"): 0.9}
     if cause in (REGISTRY, PULLING):
         return {("agent", "registry"): 0.9}
+    if cause is NO_IMAGE:  # it may be gone from there
+        return {("agent", "registry"): 0.6}
     if cause is EXHAUSTED:
         return {("agent", "kernel"): 0.8}
     if cause is FILE:  # others may have been to write it, or a container with it was to be put in

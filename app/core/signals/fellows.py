@@ -65,7 +65,7 @@ def _told(
     home = of[id(signal)]
     fellows = set[Entity]().union(*(homes for homes in shared if home in homes)) - {home}
     near = {of[id(o)] for o in signals if id(o) in of and abs(o.low - signal.low) <= AT_ONCE} & fellows
-    alike = {one for one in near if home not in _below(one, top) and one not in _below(home, top)}
+    alike = {one for one in near if home not in below(one, top) and one not in below(home, top)}
     return replace(signal, fellows=frozenset(alike)) if alike else signal
 
 
@@ -79,7 +79,7 @@ def _home(signal: Signal) -> Entity | None:
     return homes[0] if len(homes) == 1 else None
 
 
-def _below(home: Entity, top: Topology) -> set[Entity]:
+def below(home: Entity, top: Topology) -> set[Entity]:
     """Whom it rests on, and whom they do."""
     found = set[Named]()
     edge = {(home[1], home[2])} if home[0] == "workload" else set[Named]()

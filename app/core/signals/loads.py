@@ -17,11 +17,12 @@ import numpy as np
 from app.core.counted import Calls
 from app.core.entities import Entity, altered, only_reacts
 from app.core.model import SLOT_SECONDS, Rollout
-from app.core.onset import MIN_AFTER, MIN_BEFORE, Floats, Step, count_steps
+from app.core.onset import MIN_AFTER, MIN_BEFORE, Floats, Step, count_step, count_steps
 from app.core.phrases import many, percent, rise
 from app.core.signals.calls import (
     MIN_EXTRA_PER_SECOND,
     NOTICEABLE,
+    UNFELT,
     Load,
     Loads,
     Slots,
@@ -85,6 +86,7 @@ def load_signals(
     heard = np.sum(list(made.values()), axis=0) if made else np.zeros(1)
     end = _quiet(heard)  # who brought a server down is not heard of while it is
     steps = (count_steps({key: counts[:end] for key, counts in done.items()}) if end else {}) | count_steps(done)
+    steps = {key: _since_its_first(step, done[key]) for key, step in steps.items()}
     extra = {key: (step.after - step.before) / SLOT_SECONDS for key, step in steps.items()}
     rose = {key: steps[key] for key in steps if extra[key] >= MIN_EXTRA_PER_SECOND and not only_reacts(key[0])}
     failed = grouped(calls.where(lambda one: is_tried_again(one.code)), slots, load_key)
@@ -132,6 +134,18 @@ def load_signals(
     reaction = _reaction({k: s for k, s in steps.items() if only_reacts(k[0])}, extra, slots, usual=usual, total=total)
     found += [replace(signal, about=signal.about | _movers(steps, extra)) for signal in reaction]
     return sorted(found, key=lambda s: -s.strength)
+
+
+def _since_its_first(step: Step, counts: Floats) -> Step:
+    """A rise that has several steps is one since the first of them, where that is the greater one by how many times."""
+    earlier = count_step(counts[: step.index])
+    if earlier is None or _times(earlier) < _times(step):
+        return step
+    return replace(step, index=earlier.index, before=earlier.before)
+
+
+def _times(step: Step) -> float:
+    return step.after / max(step.before, 1.0)
 
 
 def _quiet(heard: Floats) -> int | None:
@@ -193,7 +207,7 @@ def _movers(steps: dict[Load, Step], extra: dict[Load, float]) -> dict[Entity, f
 
 def _felt(share: float, extra: float, usual: float) -> float:
     """How strong a rise is: its share of the extra load, less where all of it would hardly be noticed."""
-    return min(1.0, share) * min(1.0, extra / (NOTICEABLE * usual + 1.0))
+    return min(1.0, share) * min(1.0, extra / (NOTICEABLE * usual + UNFELT))
 
 
 def _reaction(

@@ -42,6 +42,13 @@ def others_took(symptoms: Sequence[Symptom]) -> bool:
     return bool(thresholds) and sum(map(_used, evicted)) < _A_LITTLE * float(min(thresholds))
 
 
+def shares(evicted: Sequence[Sequence[Symptom]]) -> list[float]:
+    """What is left of the weight of each workload's evictions: who used little went for what others took."""
+    used = [sum(_used(symptom.message) for symptom in own if symptom.reason == "Evicted") for own in evicted]
+    most = max(used, default=0.0)
+    return [max(_A_LITTLE, one / most) if most else 1.0 for one in used]
+
+
 def without_use(message: str) -> str:
     """The message without what differs from pod to pod of one node."""
     return _OF_EACH.sub("", message)

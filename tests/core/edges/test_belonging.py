@@ -13,7 +13,7 @@ from app.core.edges.references import references
 from app.core.edges.topology import Topology
 from app.core.entities import NODES, Entity
 from app.core.model import Change, FieldDiff, Json, Object, ObjectState, Resource, Verb
-from tests.core.factories import a_change, a_resource, a_state, a_workload
+from tests.core.factories import NOON, a_change, a_resource, a_state, a_symptom, a_workload
 
 KAFKA = Resource("lab", "kafka.strimzi.io", "Kafka", "kafka", "main")
 TOPIC = Resource("lab", "kafka.strimzi.io", "KafkaTopic", "kafka", "scans")
@@ -69,6 +69,15 @@ def test_who_is_told_the_name_of_a_topic_is_its_client(several: int, reached: bo
     ]
     top = topology([labelled(TOPIC), client(TOPIC=TOPIC.name), *others])
     assert (CLIENT in reach(edit(TOPIC), top)) is reached
+
+
+@pytest.mark.parametrize(("pod", "reached"), [("main-kafka-0", True), ("mainland-0", False), ("other-kafka-0", False)])
+def test_pods_that_an_operator_runs_by_itself_are_called_like_its_object(pod: str, reached: bool) -> None:
+    of = Resource("lab", "core.strimzi.io", "StrimziPodSet", "kafka", pod.removesuffix("-0"))
+    told = replace(a_symptom(a_resource("Pod", pod, "kafka"), "Error", at=NOON, message="full"), workload=of)
+    states = [labelled(KAFKA), labelled(TOPIC, strimzi__io="x", strimzi_io="y", **{"strimzi.io__cluster": "main"})]
+    found = reach(edit(TOPIC), topology(states, complaints=[told]))
+    assert (("object", "StrimziPodSet", "kafka", of.name) in found) is reached
 
 
 def test_a_node_belongs_to_what_it_was_made_by() -> None:

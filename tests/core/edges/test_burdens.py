@@ -243,6 +243,32 @@ def test_a_new_version_may_hold_more_connections_of_what_it_calls(field: str, *,
 
 
 @pytest.mark.parametrize(
+    ("name", "value", "field", "is_beside"),
+    [
+        ("TOPIC", "contributions", "image", True),
+        ("KAFKA_TOPICS", "contributions", "image", True),
+        ("TITLE", "contributions", "image", False),
+        ("TOPIC", "contributions", "command", False),
+        ("STREAM_RESPONSES", "contributions", "image", False),
+        ("STREAM", "true", "image", False),
+        ("TOPIC", "30", "image", False),
+        ("TOPIC", "", "image", False),
+    ],
+)
+def test_a_new_version_is_beside_who_is_told_the_same_topic(
+    name: str, value: str, field: str, *, is_beside: bool
+) -> None:
+    def teller(app: str) -> ObjectState:
+        env: Json = [{"name": name, "value": value}]
+        return a_workload(a_resource("Deployment", app, "wards"), containers=[{"name": app, "env": env}])
+
+    place: Path = ("spec", "template", "spec", "containers", (("name", "ledger"),), field)
+    change = a_change(a_resource("Deployment", "ledger", "wards"), path=place, old="a:1", new="a:2")
+    found = reach(change, topology([teller("ledger"), teller("statements")]))
+    assert (("beside", "wards", "statements") in found) is is_beside
+
+
+@pytest.mark.parametrize(
     ("message", "explains"), [("FATAL:  sorry, too many clients already", True), ("checkpoint starting", False)]
 )
 def test_it_is_suspected_where_a_database_has_none_left(message: str, *, explains: bool) -> None:

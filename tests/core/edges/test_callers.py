@@ -90,7 +90,7 @@ def test_a_program_that_was_well_and_called_is_not_why_it_calls_more() -> None:
             states=[a_workload(WEB, serviceAccountName="web-front")],
             rollouts=[replace(a_rollout(-60), change_id=made.id)],
         )
-        return next(s.probability for s in ranking.suspects if s.change.id == made.id)
+        return next((s.probability for s in ranking.suspects if s.change.id == made.id), 0.0)
 
     assert probability(*calls(user, "list", "nodes", rate=1, start=-50)) < probability() / 4
 

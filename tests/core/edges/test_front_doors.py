@@ -240,6 +240,14 @@ def test_an_issuer_is_felt_by_who_comes_to_the_routes_of_a_gateway_and_by_all_wh
     assert {one: reached.get(one) for one in felt} == dict.fromkeys(felt, 1 + READ)
 
 
+@pytest.mark.parametrize(("app", "leads"), [("ingress-nginx", True), ("wallet", False)])
+def test_the_service_of_what_serves_ingresses_is_a_door(app: str, *, leads: bool) -> None:
+    home = a_workload(a_resource("Deployment", app, "edge"), labels={"app": app})
+    service = a_state(a_resource("Service", "balancer", "edge"), {"spec": {"selector": {"app": app}}})
+    annotated = a_change(service.resource, path=("metadata", "annotations", "aws-load-balancer-scheme"), new="internal")
+    assert (("agent", "doors") in reach(annotated, topology([home, service]))) is leads
+
+
 def test_an_issuer_is_said_to_lead_to_the_host_that_an_alert_names() -> None:
     issuer = Resource("lab", CERT_MANAGER, "ClusterIssuer", None, "letsencrypt")
     edited = a_change(issuer, at=after(-8), path=("spec", "acme", "server"), old="a", new="b")

@@ -47,6 +47,12 @@ SCHEDULE: Path = ("spec", "schedule")
         (("data", "WORKER_MEMORY_MB"), "512", "4096", None),
         (("data", "interval"), "60s", "0s", None),
         (("data", "interval"), None, "1s", None),
+        (
+            ("data", "flags"),
+            '{"a": {"percent": 5}, "b": {"percent": 25}}',
+            '{"a": {"percent": 100}, "b": {"percent": 25}}',
+            20,
+        ),
     ],
 )
 def test_how_many_times_as_much(path: Path, old: Json, new: Json, times: float | None) -> None:

@@ -123,6 +123,21 @@ def test_a_program_that_is_called_like_a_group_acts_on_its_kinds(namespace: str,
     assert not [entity for entity in reach(a_change(POLICY), topology([other])) if entity[0] == "user"]
 
 
+@pytest.mark.parametrize(
+    ("name", "is_reached"),
+    [
+        ("workflow-controller", True),
+        ("workflow-server", False),
+        ("flow-controller", False),
+        ("workflow-nginx-controller", False),
+    ],
+)
+def test_a_controller_that_is_called_by_the_first_word_of_a_kind_acts_on_it(name: str, is_reached: bool) -> None:
+    template = Resource(a_resource().cluster, "argoproj.io", "WorkflowTemplate", "shop", "nightly")
+    home = a_workload(a_resource("Deployment", name, "flows"), serviceAccountName="runner")
+    assert (("workload", "flows", name) in reach(a_change(template), topology([home]))) is is_reached
+
+
 @pytest.mark.parametrize(("name", "is_reached"), [("login-operator", True), ("login", True), ("relogin-web", False)])
 def test_a_program_that_is_called_like_a_kind_acts_on_it_where_no_calls_tell(name: str, is_reached: bool) -> None:
     login = Resource(a_resource().cluster, "identity.example", "Login", "shop", "experiments")

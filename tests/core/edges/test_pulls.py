@@ -8,7 +8,7 @@ from app.core.edges.indexing import topology
 from app.core.edges.reach import reach
 from app.core.entities import workload
 from app.core.findings import Ranking
-from app.core.model import Json
+from app.core.model import Json, Verb
 from tests.core.company import first, ranked
 from tests.core.factories import a_change, a_resource, a_state, a_symptom, a_workload, after, an_alert, an_incident
 
@@ -44,6 +44,21 @@ def test_who_is_denied_images_leads_to_what_the_own_registry_reads(name: str, *,
         incident=an_incident(an_alert(after(30), name="KubeDeploymentRolloutStuck", deployment="web-front")),
         symptoms=[a_symptom(WEB, "Failed", at=after(-8), message=PULL + "unexpected status: 401 Unauthorized")],
         states=[a_workload(WEB), a_workload(a_resource("Deployment", name, "platform"), volumes=mounts)],
+    )
+    assert any(e.rule == "symptoms" for e in found.suspects[0].evidence) is leads
+
+
+@pytest.mark.parametrize(
+    ("name", "leads"),
+    [("registry-cleanup", True), ("tag-cleaner", True), ("image-gc", False), ("image-resize", False)],
+)
+def test_what_a_registry_no_longer_has_leads_to_who_cleans_it(name: str, *, leads: bool) -> None:
+    run = a_change(a_resource("Job", name, "platform"), at=after(-40), path=(), old=None, new={}, verb=Verb.CREATE)
+    found = ranked(
+        run,
+        incident=an_incident(an_alert(after(30), name="KubeDeploymentRolloutStuck", deployment="web-front")),
+        symptoms=[a_symptom(WEB, "Failed", at=after(-8), message=PULL + "manifest unknown")],
+        states=[a_workload(WEB)],
     )
     assert any(e.rule == "symptoms" for e in found.suspects[0].evidence) is leads
 

@@ -125,6 +125,23 @@ def test_another_major_version(new: str, weighs: float) -> None:
     assert weight(calls_fail(release), release, "kind of change") == weighs
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "is_mended"),
+    [
+        ("web:v1.4.0", "web:v1.4.1", True),
+        ("web:6.7.0-apache", "web:6.7.10-apache", True),
+        ("web:1.4.1", "web:1.4.0", False),
+        ("web:1.4.1", "web:1.5.0", False),
+        ("web:1.4", "web:1.5", False),
+        ("web:1.4.1.2", "web:1.4.1.3", False),
+        ("web:1.4.0", "other:1.4.1", False),
+    ],
+)
+def test_a_patch_release_is_believed_less(old: str, new: str, *, is_mended: bool) -> None:
+    release = a_change(APP, at=after(-8), old=old, new=new)
+    assert (weight(calls_fail(release), release, "kind of change") == 0.0) is is_mended
+
+
 def test_what_a_mesh_is_told_in_its_own_namespace_leads_to_pods_everywhere() -> None:
     told = a_change(a_resource("ConfigMap", "istio", "istio-system"), path=("data", "mesh"), old="a", new="b")
     assert POD_MAKING in reach(told, topology(states()))
@@ -136,7 +153,7 @@ def test_what_a_mesh_is_told_in_its_own_namespace_leads_to_pods_everywhere() -> 
     [
         ("redis:7.4.2-r26", "redis:7.4.2-r27", True),
         ("redis:7.4.2-debian-12-r4", "redis:7.4.2-debian-12-r5", True),
-        ("redis:7.4.2-1", "redis:7.4.3-1", False),
+        ("redis:7.4.2-1", "redis:7.5.0-1", False),
         ("redis:7.4-alpine3.19", "redis:7.4-alpine3.20", False),
         ("web:2026-11-25", "web:2026-11-26", False),
         ("web:412", "web:413", False),

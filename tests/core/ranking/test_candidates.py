@@ -13,8 +13,10 @@ from app.core.edges.reach import reach
 from app.core.model import Actor, ActorSource, Change, Json, Path, Verb
 from app.core.ranking.candidates import SAME_EDIT, Candidate, candidates
 from app.core.ranking.case import Case, Facts
+from app.core.ranking.explain import Match
 from app.core.ranking.priors import novelty
-from tests.core.factories import a_change, a_resource, a_state, a_workload, after
+from app.core.signals.complaints import symptom_signals
+from tests.core.factories import a_change, a_resource, a_state, a_symptom, a_workload, after
 
 CONFIG = a_resource("ConfigMap", "web-config")
 ALICE, BOB = (Actor(name, ActorSource.AUDIT) for name in ("alice", "bob"))
@@ -87,7 +89,7 @@ def test_of_the_first_few_changes_of_a_window_none_is_known_to_be_new(earlier: i
         ("ConfigMap", ("data", "POOL"), "20", "30", False),
         ("ConfigMap", ("data", "POOL"), "20", "200", True),
         ("ConfigMap", ("data", "LOG_LEVEL"), "info", "warn", False),
-        ("ConfigMap", ("data", "LOG_LEVEL"), "info", "debug", True),
+        ("ConfigMap", ("data", "LOG_LEVEL"), "info", "debug", False),
         ("Deployment", ("spec", "replicas"), 2, 3, False),
         ("Deployment", ("spec", "replicas"), 3, 2, True),
         ("Deployment", ("spec", "replicas"), 0, 2, True),
@@ -100,6 +102,22 @@ def test_what_is_tuned_every_day_is_no_news(kind: str, path: Path, old: Json, ne
     tuned = a_change(a_resource(kind, "web", "shop"), at=after(-10), path=path, old=old, new=new)
     *_, last = candidates([*releases, tuned], [], [], topology=topology([]), until=after(0))
     found = novelty(cast("Case", None), Facts(last, (), 0))
+    assert (found is not None and found.weight > 0) is is_news
+
+
+@pytest.mark.parametrize(
+    ("message", "is_news"), [("no space left on device", True), ("context deadline exceeded", False)]
+)
+def test_more_lines_in_a_log_are_news_where_something_is_full(message: str, *, is_news: bool) -> None:
+    teams = [Actor(f"team-{n}", ActorSource.AUDIT) for n in range(40)]
+    releases = [a_change(a_resource(name=team.name), at=after(-100 + n), actor=team) for n, team in enumerate(teams)]
+    settings = a_resource("ConfigMap", "web", "shop")
+    louder = a_change(settings, at=after(-10), path=("data", "LOG_LEVEL"), old="info", new="debug")
+    *_, last = candidates([*releases, louder], [], [], topology=topology([]), until=after(0))
+    told = a_symptom(a_resource("Deployment", "web"), "Error", at=after(0), message=message, count=9)
+    [signal] = symptom_signals([told], start=after(-60), end=after(30))
+    match = Match(signal, 0.5, ("workload", "shop", "web"), timedelta(seconds=10))
+    found = novelty(cast("Case", None), Facts(last, (match,), 0))
     assert (found is not None and found.weight > 0) is is_news
 
 

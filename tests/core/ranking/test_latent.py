@@ -13,7 +13,7 @@ from app.core.edges.reach import reach
 from app.core.findings import Ranking, Suspect
 from app.core.model import Actor, ActorSource, Change, Json, ObjectState, Outcome, Path, Resource, Rollout, Verb
 from app.core.ranking.candidates import candidates
-from app.core.ranking.latent import acts_at, started
+from app.core.ranking.latent import _acts_as, acts_at, started
 from tests.core.company import ranked
 from tests.core.factories import CI, a_change, a_resource, a_state, a_symptom, a_workload, after, an_alert, an_incident
 
@@ -122,6 +122,49 @@ def test_what_a_cron_job_s_pods_read_waits_for_its_next_job_too() -> None:
 def test_a_cron_job_that_is_stopped_has_not_to_wait() -> None:
     halted = a_change(BACKUP, at=after(-48_000), path=("spec", "suspend"), old=False, new=True)
     assert acts(halted, states=[the_run(DUE, seen=-300)]) is None
+
+
+NIGHTLY = Resource("lab", "velero.io", "Schedule", "platform", "city")
+CERT_MANAGER = Actor("system:serviceaccount:cert-manager:cert-manager", ActorSource.AUDIT)
+VELERO = Actor("system:serviceaccount:platform:velero", ActorSource.AUDIT)
+
+
+@pytest.mark.parametrize(
+    ("name", "actor", "spec", "at"),
+    [
+        ("city-20261014140000", VELERO, {"schedule": "0 */2 * * *"}, -9),
+        ("city-20261014140000", VELERO, {"template": {}}, None),
+        ("city-20261014140000", CI, {"schedule": "0 */2 * * *"}, None),
+        ("town-20261014140000", VELERO, {"schedule": "0 */2 * * *"}, None),
+        ("city-tls", CERT_MANAGER, {"schedule": "0 */2 * * *"}, None),
+    ],
+    ids=["its next run", "no schedule", "by hand", "another's run", "another program's"],
+)
+def test_what_has_a_schedule_acts_as_its_program_makes_the_next_run(
+    name: str, actor: Actor, spec: Json, at: float | None
+) -> None:
+    edit = a_change(NIGHTLY, at=after(-4700), path=("spec", "template", "includedNamespaces"), new=["*"])
+    backup = Resource("lab", "" if actor == CERT_MANAGER else "velero.io", "Backup", "platform", name)
+    run = a_change(backup, at=after(-9), path=(), old=None, new={}, verb=Verb.CREATE, actor=actor)
+    top = topology([a_state(NIGHTLY, {"metadata": {"name": "city"}, "spec": spec})])
+    acted = acts_at(edit, reach(edit, top), started([], [edit, run], [], top=top))
+    assert acted == (None if at is None else after(at))
+
+
+def test_what_is_paused_acts_at_once() -> None:
+    pause = a_change(NIGHTLY, at=after(-4700), path=("spec", "paused"), old=None, new=True)
+    run = a_change(
+        Resource("lab", "velero.io", "Backup", "platform", "city-1"), at=after(-9), path=(), verb=Verb.CREATE
+    )
+    top = topology([a_state(NIGHTLY, {"spec": {"schedule": "0 */2 * * *"}})])
+    begun = started([], [pause, replace(run, actor=VELERO)], [], top=top)
+    assert begun
+    assert acts_at(pause, reach(pause, top), begun) is None
+
+
+def test_it_is_said_that_it_was_run() -> None:
+    edit = a_change(NIGHTLY, at=after(-4700), path=("spec", "template", "includedNamespaces"), new=["*"])
+    assert _acts_as(edit) == "It was run for the first time since"
 
 
 def test_it_is_said_that_a_job_was_made() -> None:

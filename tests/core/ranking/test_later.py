@@ -4,18 +4,22 @@ up."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace as of
 from datetime import timedelta
 
 import pytest
 from msgspec.structs import replace
 
+from app.core.edges.causes import RECORDS
+from app.core.edges.indexing import topology
 from app.core.findings import Evidence
-from app.core.model import Change, Outcome, Rollout, Symptom, Verb
-from app.core.ranking.short_of import INTERVALS, LATER, shows_within
+from app.core.model import Change, Json, Outcome, Path, Rollout, Symptom, Verb
+from app.core.ranking.meant import with_meant
+from app.core.ranking.short_of import INTERVALS, LATER, is_full, shows_within, with_alerted
 from app.core.signals.complaints import symptom_signals
 from app.core.signals.signal import Signal
 from tests.core.company import ranked
-from tests.core.factories import a_change, a_resource, a_symptom, a_workload, after, an_alert, an_incident
+from tests.core.factories import a_change, a_resource, a_state, a_symptom, a_workload, after, an_alert, an_incident
 
 WEB = a_resource("Deployment", "web", "shop")
 CURATOR = a_resource("CronJob", "curator", "shop")
@@ -24,6 +28,10 @@ IMAGE = ("spec", "template", "spec", "containers", (("name", "a"),), "image")
 KILLED = "Container a was OOMKilled, exit code 137"
 LATE = "Readiness probe failed: context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
 AGO = -900.0
+
+
+def env(name: str) -> Path:
+    return (*IMAGE[:-1], "env", (("name", name),), "value")
 
 
 def killed() -> Symptom:
@@ -110,7 +118,11 @@ def test_how_much_a_heap_may_hold_is_held_in_time() -> None:
     ("kind", "reason", "within"),
     [
         ("StorageClass", "FailedScheduling", LATER),
-        ("EC2NodeClass", "FailedCreatePodSandBox", LATER),
+        ("EC2NodeClass", "FailedCreatePodSandBox", INTERVALS),
+        ("NodePool", "FailedScheduling", INTERVALS),
+        ("NodePool", "Unhealthy", None),
+        ("PeerAuthentication", "Error", LATER),
+        ("VirtualService", "Error", None),
         ("StorageClass", "Unhealthy", None),
         ("ClusterSecretStore", "Unhealthy", INTERVALS),
         ("KubernetesAuthEngineRole", "Error", INTERVALS),
@@ -134,6 +146,19 @@ REFUSED = 'pods is forbidden: User "system:serviceaccount:shop:web" cannot list 
 EVICTED = "Pod ephemeral local storage usage exceeds the total limit of containers 2Gi. "
 STORE = "nats: API error: code=503 err_code=10077 description=maximum bytes exceeded"
 SETTINGS, LEVELS = a_resource("ConfigMap", "web", "shop"), "log_level: info\nroute: "
+TTL = (*IMAGE[:-1], "env", (("name", "TTL_SECONDS"),), "value")
+LEVEL_OF_WEB = (*IMAGE[:-1], "env", (("name", "LOG_LEVEL"),), "value")
+LOW = "The node was low on resource: ephemeral-storage. Threshold quantity: 10Gi, available: 9Gi. "
+PARTS = "code: 252, message: Too many parts (3001) in table 'stats.viewers'. Merges are processing"
+SCALER, KEDA = a_resource("HorizontalPodAutoscaler", "web", "shop"), a_resource("ScaledObject", "web", "shop")
+UP = ("spec", "behavior", "scaleUp", "selectPolicy")
+DOWN = ("spec", "behavior", "scaleDown", "selectPolicy")
+SCALE_IN = ("metadata", "annotations", "autoscaling.keda.sh/paused-scale-in")
+ONE: Json = {"type": "Pods", "value": 1, "periodSeconds": 300}
+POLICY = ("spec", "behavior", "scaleUp", "policies", (("type", "Pods"),))
+BEHAVIOR: Json = {"scaleUp": {"selectPolicy": "Disabled"}}
+POOL = "HikariPool-1 - Connection is not available, request timed out after 30000ms (total=20, active=20)"
+PAUSED = ("metadata", "annotations", "autoscaling.keda.sh/paused-replicas")
 LEVEL, ROUTE, MOST = ("data", "LOG_LEVEL"), ("data", "ROUTE"), ("spec", "maxBytes")
 
 
@@ -151,6 +176,45 @@ LEVEL, ROUTE, MOST = ("data", "LOG_LEVEL"), ("data", "ROUTE"), ("spec", "maxByte
         (a_change(a_resource("ConfigMap", "web", "shop"), path=ROUTE, old="a", new="b"), ("Evicted", EVICTED), None),
         (a_change(SETTINGS, path=("data", "a"), old=f"{LEVELS}a", new=f"{LEVELS}b"), ("Evicted", EVICTED), None),
         (a_change(SETTINGS, path=("data", "catalog"), old="a", new="b"), ("Evicted", EVICTED), None),
+        (a_change(WEB, path=TTL, old="900", new="0"), ("Error", STORE), INTERVALS),
+        (a_change(WEB, path=TTL, old="900", new="0"), ("OOMKilled", KILLED), INTERVALS),
+        (a_change(WEB, path=TTL, old="900", new="0"), ("Error", LATE), None),
+        (a_change(WEB, path=IMAGE[:-1], old="ttl", new="ttl"), ("Error", STORE), None),
+        (a_change(STREAM, path=("spec", "ttlStrategy"), old={"a": 1}), ("OOMKilled", KILLED), INTERVALS),
+        (a_change(SETTINGS, path=("data", "LOG_LEVEL"), old="INFO", new="TRACE"), ("Evicted", LOW), LATER),
+        (a_change(WEB, path=LEVEL_OF_WEB, old="INFO", new="TRACE"), ("Evicted", LOW), LATER),
+        (released(), ("Error", PARTS), LATER),
+        (a_change(WEB, path=env("sessionTTL"), old="60", new="600"), ("Error", STORE), INTERVALS),
+        (a_change(WEB, path=env("sessionTTL"), old="600", new="60"), ("Error", STORE), None),
+        (a_change(WEB, path=env("THROTTLE"), old="60", new="600"), ("Error", STORE), None),
+        (a_change(WEB, path=env("CORS_MAX_AGE"), old="600", new="3600"), ("OOMKilled", KILLED), None),
+        (a_change(WEB, path=env("JWT_EXPIRES_IN"), old="1h", new="8h"), ("OOMKilled", KILLED), None),
+        (a_change(WEB, path=env("COOKIE_TTL"), old="600", new="3600"), ("OOMKilled", KILLED), None),
+        (a_change(WEB, path=env("REDIS_CACHE_HOST"), old="a", new="b"), ("Error", STORE), None),
+        (a_change(WEB, path=env("OTEL_TRACES_SAMPLER"), old="a", new="b"), ("Error", POOL), None),
+        (a_change(SETTINGS, path=LEVEL, old="INFO", new="TRACE"), ("Error", POOL), None),
+        (a_change(SCALER, path=("spec", "behavior"), new=BEHAVIOR), ("Unhealthy", LATE), LATER),
+        (a_change(KEDA, path=SCALE_IN, new="true"), ("Unhealthy", LATE), None),
+        (
+            a_change(SCALER, path=("spec", "behavior"), old=None, new={"scaleUp": {"policies": [ONE]}}),
+            ("Unhealthy", LATE),
+            LATER,
+        ),
+        (
+            a_change(SCALER, path=("spec", "behavior"), old=None, new={"scaleDown": {"policies": [ONE]}}),
+            ("Unhealthy", LATE),
+            None,
+        ),
+        (a_change(SCALER, path=(*POLICY, "value"), old=4, new=1), ("Unhealthy", LATE), LATER),
+        (a_change(SCALER, path=(*POLICY, "value"), old=1, new=4), ("Unhealthy", LATE), None),
+        (a_change(SCALER, path=(*POLICY, "periodSeconds"), old=15, new=300), ("Unhealthy", LATE), LATER),
+        (a_change(SCALER, path=UP, old="Max", new="Disabled"), ("Unhealthy", LATE), LATER),
+        (a_change(SCALER, path=UP, old="Max", new="Disabled"), ("Error", REFUSED), None),
+        (a_change(SCALER, path=UP, old="Disabled", new="Max"), ("Unhealthy", LATE), None),
+        (a_change(SCALER, path=DOWN, old="Max", new="Disabled"), ("Unhealthy", LATE), None),
+        (a_change(SCALER, verb=Verb.DELETE), ("Unhealthy", LATE), LATER),
+        (a_change(KEDA, path=PAUSED, new="1"), ("Unhealthy", LATE), LATER),
+        (a_change(KEDA, path=PAUSED, old="1", new=None), ("Unhealthy", LATE), None),
         (a_change(STREAM, path=MOST, old=10**11, new=10**10), ("Error", STORE), LATER),
         (a_change(CURATOR, path=("spec", "suspend"), old=False, new=True), ("Error", STORE), INTERVALS),
         (a_change(CURATOR, path=("spec", "suspend"), old=True, new=False), ("Error", STORE), None),
@@ -161,6 +225,46 @@ def test_what_is_written_kept_or_asked_for_later_shows_then(
     change: Change, told: tuple[str, str], within: timedelta | None
 ) -> None:
     assert shows_within(change, complaint(*told)) == within
+
+
+REDIS = a_resource("StatefulSet", "redis", "shop")
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "named", "told"),
+    [
+        ("RedisOutOfConfiguredMaxmemory", "", "redis", True),
+        ("StoreFull", "redis-0 uses 100% of its maxmemory", "redis", True),
+        ("StoreFull", "the filesystem of redis-0 is full", "redis", True),
+        ("DiskUsage", "Disk usage is at 95%", "redis", True),
+        ("SpaceLow", "Space on /data: 95% used", "redis", True),
+        ("StoreBusy", "redis-0 uses 100% of its cpu", "redis", False),
+        ("Down", "redis is down: JVM memory fine, full GC ran before it", "redis", False),
+        ("BackupFailed", "volume snapshot: full backup failed", "redis", False),
+        ("StoreSlow", "its storage is not yet full", "redis", False),
+        ("StoreFull", "redis-0 uses 100% of its maxmemory", "other", False),
+    ],
+)
+def test_what_an_alert_says_is_full_is_told_of_what_it_names_and_who_calls_that(
+    name: str, message: str, named: str, *, told: bool
+) -> None:
+    web = a_workload(WEB, containers=[{"name": "a", "env": [{"name": "REDIS", "value": "redis.shop:6379"}]}])
+    service = a_state(a_resource("Service", "redis", "shop"), {"spec": {"selector": {"app": "redis"}}})
+    top = topology([web, service, a_workload(REDIS, labels={"app": "redis"})])
+    incident = an_incident(an_alert(after(30), name=name, message=message, namespace="shop", statefulset=named))
+    signal, crash = with_alerted(
+        [complaint("Unhealthy", LATE), complaint("Error", "panic: nil map")], with_meant(incident, top), top
+    )
+    assert is_full(signal) is told
+    assert not is_full(crash), "it says why itself"
+
+
+def test_a_record_of_a_name_is_known_until_it_ends() -> None:
+    keeper = a_change(a_resource("Deployment", "external-dns", "dns"), path=IMAGE[:-1], new=["--policy=sync"])
+    missing = complaint("Error", "dial tcp: lookup web.corp.example: no such host")
+    assert shows_within(keeper, missing) is None
+    assert shows_within(keeper, of(missing, cause=RECORDS)) == LATER
+    assert shows_within(released(), of(missing, cause=RECORDS)) is None
 
 
 def test_how_many_came_between_says_nothing_of_what_comes_later() -> None:

@@ -13,6 +13,7 @@ from app.core.edges.topology import Topology
 from app.core.findings import Scope
 from app.core.model import Resource
 from app.core.objects.actors import AUTOSCALER
+from app.core.ranking.probed import NOT_ANSWERED
 from app.core.ranking.relevance import BY_THE_WAY, UNMEASURED, Near, relevance, surroundings, weigh
 from app.core.signals.signal import Passed, Signal, SignalKind
 from tests.core.factories import a_resource, a_state, a_workload, after, an_alert, an_incident, calls
@@ -61,6 +62,15 @@ def test_it_is_where_metrics_were_served_before_or_the_alert_is_about_them() -> 
     assert relevance(echoes(served=3)[1], Scope(), near=NEAR) > 10 * UNMEASURED
     about = replace(NEAR, words=frozenset({"metrics"}))
     assert all(relevance(one, Scope(), near=about) > 10 * UNMEASURED for one in echoes())
+
+
+def test_what_an_alert_says_itself_is_what_it_is_about() -> None:
+    asked = replace(
+        load("alice"), kind=SignalKind.SYMPTOM, about={("agent", "doors"): 0.7}, facts={"reason": NOT_ANSWERED}
+    )
+    scope = Scope(namespaces=("shop",), workloads=("shop/web",))
+    assert relevance(asked, scope, near=NEAR) == 1.0
+    assert relevance(replace(asked, facts={}), scope, near=NEAR) < 0.3
 
 
 def test_where_the_control_plane_suffers_who_writes_events_matters() -> None:

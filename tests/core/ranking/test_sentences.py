@@ -92,6 +92,35 @@ def test_a_setting_that_is_tuned_a_little(old: Json, new: Json, *, slight: bool)
     assert said(change, "kind of change") == ("It only changes numbers, by a factor of two at most." if slight else "")
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "first"),
+    [
+        (None, "40", True),
+        (None, {"name": "POOL", "value": "40"}, True),
+        (None, [{"name": "POOL", "value": "40"}, {"name": "TTL", "value": "30s"}], True),
+        (None, [{"name": "POOL", "value": "40"}, {"name": "MODE", "value": "session"}], False),
+        (None, {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}, False),
+        ("20", "40", False),
+    ],
+)
+def test_an_amount_that_is_told_for_the_first_time_is_no_news(old: Json, new: Json, *, first: bool) -> None:
+    path: Path = ("spec", "template", "spec", "containers", (("name", "a"),), "env", (("name", "POOL"),), "value")
+    change = a_change(a_resource("Deployment", "one", "accounts"), at=after(-10), path=path, old=old, new=new)
+    told = said(change, "kind of change")
+    assert (told == "It only says how much, of what nothing was said before.") is first
+    assert (said(change, "novelty") == "") is first
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "more"),
+    [("maxReplicas", 8, 12, True), ("maxReplicas", 12, 8, False), ("minReplicas", 2, 4, False)],
+)
+def test_a_higher_ceiling_of_an_autoscaler_is_no_news(name: str, old: int, new: int, *, more: bool) -> None:
+    scaler = a_resource("HorizontalPodAutoscaler", "one", "accounts")
+    change = a_change(scaler, at=after(-10), path=("spec", name), old=old, new=new)
+    assert (said(change, "kind of change") == "It only lets an autoscaler make more pods.") is more
+
+
 def test_another_port_is_no_tuned_number() -> None:
     settings = a_resource("ConfigMap", "one", "accounts")
     for key, slight in (("SMTP_PORT", False), ("smtp.port", False), ("EXPORT", True)):

@@ -214,6 +214,28 @@ def test_what_only_reacts_is_one_signal() -> None:
     assert "own controllers" in signal.sentence
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "since"), [(14.0, 48.0, -50), (3.0, 48.0, -20)], ids=["most in the first", "most in the second"]
+)
+def test_a_rise_in_two_steps_is_one_since_the_greater(first: float, second: float, since: float) -> None:
+    steps = [
+        *calls(AGENT, "list", "pods", rate=1.5, end=-50),
+        *calls(AGENT, "list", "pods", rate=first, start=-50, end=-20),
+    ]
+    (signal,) = risen(
+        [*calls("steady", "get", "pods", rate=4), *steps, *calls(AGENT, "list", "pods", rate=second, start=-20)]
+    )
+    assert abs((signal.low - after(since)).total_seconds()) <= 5
+    assert signal.rate_after == pytest.approx(second, rel=0.1)
+
+
+@pytest.mark.parametrize(("rate", "strength"), [(1.0, 0.3), (30.0, 1.0)])
+def test_a_call_more_a_second_is_felt_by_no_api_server(rate: float, strength: float) -> None:
+    steady = calls("steady", "get", "pods", rate=1)
+    (signal,) = risen([*steady, *calls(AGENT, "list", "services", rate=rate, start=-30)])
+    assert signal.strength == pytest.approx(strength, abs=0.05)
+
+
 def test_what_only_reacts_and_is_refused_moves_nothing() -> None:
     user = "system:serviceaccount:kube-system:replicaset-controller"
     before = calls(user, "create", "pods", rate=0.2)

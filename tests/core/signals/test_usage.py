@@ -59,6 +59,15 @@ def test_who_used_most_complains_most(words: str) -> None:
     assert signal.facts["took_most"] == "shop/logs"
 
 
+def test_of_two_the_one_that_used_little_complains_less() -> None:
+    told = [evicted(app, NEW.format("c", used)) for app, used in zip(APPS, ("40Mi", "56Gi"), strict=False)]
+    strong, weak = symptom_signals(told, start=after(-120), end=after(30))
+    assert next(iter(strong.about)) == ("workload", "shop", "cart")
+    assert weak.strength == pytest.approx(0.1 * strong.strength)
+    alike = symptom_signals([evicted(app) for app in APPS[:2]], start=after(-120), end=after(30))
+    assert alike[0].strength == alike[1].strength
+
+
 def test_where_nobody_says_so_all_count_alike() -> None:
     signal = of_all([evicted(app, times=3 if app.name == "web" else 1) for app in APPS])
     assert {home[2]: share for home, share in signal.spread.items()} == pytest.approx(
