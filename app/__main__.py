@@ -345,12 +345,12 @@ def login(
     port: Annotated[int, typer.Option(help="Where `serve` listens.")] = 8000,
 ) -> None:
     """Print a link that logs one browser in, once, within 15 minutes."""
-    from app import installation
+    from app.commands import tokens
+    from app.installation import url_of
     from app.settings import load
 
-    url = installation.url_of(load(), "127.0.0.1", port)
-    limits = options.scope_of(scope)
-    print(_run(lambda database: installation.login_link(database, url, role=role, scope=limits)))
+    url, limits = url_of(load(), "127.0.0.1", port), options.scope_of(scope)
+    print(_run(lambda database: tokens.login_link(database, url, role=role, scope=limits)))
 
 
 @token_cli.command(name="create")

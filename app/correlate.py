@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Collection, Iterable
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -58,7 +59,18 @@ RERANK_AFTER = (timedelta(0), timedelta(minutes=3), timedelta(minutes=10))
 """A ranking at once, and again when new pods and callers have had time to show themselves."""
 QUIET = timedelta(minutes=1)
 """What is recorded of an older incident, by an import mostly, is ranked once nothing of it came for so long."""
-_turns: WeakKeyDictionary[Pool, asyncio.Lock] = WeakKeyDictionary()
+
+
+class _Turn:
+    """One ranks at a time: rankings share a processor, and a storm of alerts does not hold all connections then."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.waiting: dict[str, dict[object, datetime]] = defaultdict(dict)
+        """By incident: who waits for a ranking of it, and as of when."""
+
+
+_turns: WeakKeyDictionary[Pool, _Turn] = WeakKeyDictionary()
 
 
 async def open_incidents(conn: AsyncConnection, cluster: str, alerts: Iterable[Symptom]) -> list[Incident]:
@@ -113,10 +125,21 @@ async def rank_incident(engine: AsyncEngine, known: Incident, now: datetime) -> 
 async def _rank(engine: AsyncEngine, incident: Incident, now: datetime) -> None:
     """Ranks, and once that is saved marks every blow of the write fights that it found, to be drawn as one thing.
 
-    One after the other, as they share a processor: a storm of alerts does not hold all connections meanwhile.
+    Who waits for the same incident is served by one ranking, which is begun after all they said was committed.
     """
-    async with _turns.setdefault(engine.sync_engine.pool, asyncio.Lock()):
-        ranking = await rank_incident(engine, incident, now)
+    turn, me, ranking = _turns.setdefault(engine.sync_engine.pool, _Turn()), object(), None
+    waiting = turn.waiting[incident.id]
+    waiting[me] = now
+    try:
+        async with turn.lock:
+            if served := dict(waiting) if me in waiting else {}:
+                ranking = await rank_incident(engine, incident, max(served.values()))
+                for one in served:
+                    waiting.pop(one, None)
+    finally:
+        waiting.pop(me, None)
+        if not waiting:
+            turn.waiting.pop(incident.id, None)
     for fight in ranking.fights if ranking else ():
         await _mark_blows(engine, incident.cluster, fight)
 
@@ -282,6 +305,9 @@ async def take_page(engine: AsyncEngine, cluster: str, paged: Paged, *, source: 
     return touched
 
 
+Check = Callable[[AsyncConnection], Awaitable[None]]
+
+
 @dataclass(frozen=True, slots=True)
 class ByHand:
     """What people do to incidents, in this database; each that is changed is ranked at once.
@@ -301,8 +327,8 @@ class ByHand:
         async with self.engine.begin() as conn:
             clean = await _clean(conn, said, now=now)
             told = sha256(msgspec.json.encode((cluster, clean))).digest()
-            if cluster not in await list_clusters(conn):
-                raise hands.unknown_cluster()
+            if cluster not in (known := await list_clusters(conn)):
+                raise hands.unknown_cluster(cluster, known)
             if key is not None and (made := await idempotency.claim(conn, key, told, now=now)) is not None:
                 return (await _known(conn, made[0])), True
             request = secrets.token_hex(16) if key is None else key.hex()
@@ -315,10 +341,13 @@ class ByHand:
         await _rank_now(self.engine, incident, now)
         return incident, False
 
-    async def amend(self, incident_id: str, told: Said, *, now: datetime) -> Incident:
-        """Changes what is named of an incident, or resolves or reopens it."""
+    async def amend(self, incident_id: str, told: Said, *, now: datetime, check: Check | None = None) -> Incident:
+        """Changes what is named of an incident, or resolves or reopens it. ``check`` is called when nobody else writes
+        of it, with the connection that this holds, and raises where this is not to be done."""
         async with self.engine.begin() as conn:
             await lock(conn, (await _known(conn, incident_id)).cluster)
+            if check is not None:
+                await check(conn)
             known = await _known(conn, incident_id)  # as it is now that nobody else writes of it
             incident = hands.amended(known, await _clean(conn, told, now=now), now=now)
             if incident != known:
@@ -328,10 +357,12 @@ class ByHand:
             await _rank_now(self.engine, incident, now)
         return incident
 
-    async def merge(self, incident_id: str, into: str, *, now: datetime) -> Incident:
-        """Makes an incident a part of another, which it answers."""
+    async def merge(self, incident_id: str, into: str, *, now: datetime, check: Check | None = None) -> Incident:
+        """Makes an incident a part of another, which it answers. ``check`` as of ``amend``."""
         async with self.engine.begin() as conn:
             await lock(conn, (await _known(conn, incident_id)).cluster)
+            if check is not None:
+                await check(conn)
             known = await _known(conn, incident_id)
             part, whole = hands.merged(known, await _known(conn, into), now=now)
             if part != known:

@@ -17,7 +17,7 @@ import typer
 
 from app.client import commands
 from app.client.reach import Program
-from app.commands.output import say, whole
+from app.commands.output import NotReadError, say, whole
 from app.failures import Expected
 
 interrupts.are_heard()
@@ -56,7 +56,11 @@ def complete() -> None:
         "_TYPER_COMPLETE_FISH_ACTION": "get-args",
         "_TYPER_COMPLETE_ARGS": f"{before} {shlex.quote(sys.argv[-1]) if sys.argv[-1] else ''}",
     }
+    sys.stdout = sys.stdout and whole(sys.stdout)
     try:
-        program(add_completion=True)(prog_name=NAME, complete_var="_FORESHOCK_COMPLETE")
-    finally:
-        print(NO_FILES)
+        try:
+            program(add_completion=True)(prog_name=NAME, complete_var="_FORESHOCK_COMPLETE")
+        finally:
+            print(NO_FILES)
+    except NotReadError as error:  # a shell that waits no more, as where somebody types on
+        sys.exit(error.code)

@@ -10,7 +10,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from types import FrameType
@@ -31,7 +32,8 @@ from app.collect import alerts, remote_write
 from app.collect.garbage import loaded_stays
 from app.collect.remote_write import Receiver
 from app.core.access import Access
-from app.core.clusters import alerts_alone
+from app.core.alerted import TIME, LeftOut
+from app.core.clusters import About, alerts_alone
 from app.core.incidents import pagers
 from app.core.roles import Role
 from app.core.screen.elsewhere import Neighbours
@@ -42,7 +44,7 @@ from app.notifying import notifier_of, secret
 from app.oidc import oidc_of
 from app.reverting import Reverts, Ways, ways_of
 from app.settings import Settings
-from app.store import collectors, compaction, partitions, retention
+from app.store import collectors, compaction, partitions, remarks, retention
 from app.store.database import Database, open_database
 from app.store.external import list_clusters
 from app.store.redaction import read_redactor
@@ -51,7 +53,7 @@ from app.tasks import end
 from app.tls import Tls
 from app.web import deps as web
 from app.web.connections import REST_SECONDS, BoundedHeads
-from app.web.deps import Deps, TakeAlerts, Taken, TakePage, TakeSamples, TooLargeError
+from app.web.deps import Deps, Lost, TakeAlerts, Taken, TakePage, TakeSamples, TooLargeError
 from app.web.proxied import Peered
 from app.web.routes import Lifespan, create_app
 
@@ -111,24 +113,47 @@ def workers(settings: Settings, database: Database) -> tuple[Worker, ...]:
 def alert_taker(database: Database) -> TakeAlerts:
     """What the web does with an Alertmanager payload: alerts, redacted, become incidents."""
 
-    async def take(cluster: str, body: bytes) -> Taken:
+    async def take(cluster: str, body: bytes) -> tuple[Taken, Lost]:
         async with database.write.begin() as conn:
             redactor, known = await read_redactor(conn), await list_clusters(conn)
         at = now()
         found, left_out = alerts.parse(body, redactor, received=at)
-        incidents = await correlate.take_alerts(database.write, cluster, found, at)
+        kept = [one for one in found if partitions.storable(one.at, at)]
+        # Of tests alone nothing is recorded: they would make a cluster of whatever stands in the address.
+        incidents = await correlate.take_alerts(database.write, cluster, kept, at) if kept else []
         left_out += [
-            f"{one.reason}: startsAt {one.at.isoformat()} is more than 400 days ago or to come; is its clock right?"
+            LeftOut(f"{one.reason}: startsAt {one.at.isoformat()} is {NO_TIME}", TIME)
             for one in found
             if not partitions.storable(one.at, at)
         ]
-        if lost := [one for one in left_out if one != alerts.A_TEST]:  # an Alertmanager does not read what it is told
-            log.warning("alerts are left out", cluster=cluster, why=lost[:10], alerts=len(lost))
-        if found:
+        lost = await _note_lost(database, cluster, left_out)
+        if kept or lost:
             _note_new(cluster, known)
-        return Taken([incident.id for incident in incidents], left_out)
+        return Taken([incident.id for incident in incidents], [one.why for one in left_out]), lost
 
     return take
+
+
+NO_TIME = "more than 400 days ago or to come; is its clock right?"
+
+
+async def _note_lost(database: Database, cluster: str, left_out: Sequence[LeftOut]) -> Lost:
+    """How many alerts are lost, by reason. It is said where people look: a sender does not read what it is told."""
+    lost = [one for one in left_out if one.reason]
+    if not lost:
+        return {}
+    why = [one.why for one in lost]
+    log.warning("alerts are left out", cluster=cluster, why=why[:10], alerts=sum(one.many for one in lost))
+    more = f" (and {len(why) - 1:,} more)" if len(why) > 1 else ""
+    async with database.write.begin() as conn:
+        await remarks.note(conn, cluster, About.ALERTS, why[0][:WHY_LONGEST] + more, now=now())
+    counts: Counter[str] = Counter()
+    for one in lost:
+        counts[one.reason] += one.many
+    return counts
+
+
+WHY_LONGEST = 300
 
 
 def _note_new(cluster: str, known: Collection[str]) -> None:
@@ -143,18 +168,19 @@ PAGERS = {"pagerduty": pagers.pagerduty, "opsgenie": pagers.opsgenie}
 def page_taker(database: Database) -> TakePage:
     """What the web does with what a pager sends: an alert, redacted, becomes an incident."""
 
-    async def take(cluster: str, pager: str, body: bytes) -> Taken:
+    async def take(cluster: str, pager: str, body: bytes) -> tuple[Taken, Lost]:
         async with database.write.begin() as conn:
             redactor, known = await read_redactor(conn), await list_clusters(conn)
         at = now()
         paged = PAGERS[pager](body, redactor, received=at)
         found = await correlate.take_page(database.write, cluster, paged, source=pager, now=at)
-        left_out = [paged.left_out] if paged.left_out else []
+        left_out = [LeftOut(paged.left_out, "")] if paged.left_out else []
         if paged.alert is not None and not partitions.storable(paged.alert.at, at):
-            left_out = [f"{paged.alert.reason}: it began more than 400 days ago, or is to come"]
+            left_out = [LeftOut(f"{paged.alert.reason}: it began more than 400 days ago, or is to come", TIME)]
+        lost = await _note_lost(database, cluster, left_out)
         if paged.alert is not None:
             _note_new(cluster, known)
-        return Taken([incident.id for incident in found], left_out)
+        return Taken([incident.id for incident in found], [one.why for one in left_out]), lost
 
     return take
 
@@ -210,6 +236,7 @@ def build(
         take_page=page_taker(database),
         cluster_of=clusters.tokens.cluster_of,
         is_good=clusters.tokens.is_good,
+        is_expired=clusters.tokens.is_expired,
         note_use=clusters.tokens.note_use,
         used=clusters.tokens.used,
         take_audit=clusters.take,
@@ -222,10 +249,11 @@ def build(
         changes_kept=min(timedelta(days=settings.changes_retention_days), partitions.OLDEST),
         slack=web.Slack(
             settings.slack_channel or "",
-            listens=settings.slack_app_token is not None,
+            listening=heard.listening if heard else lambda: None,
             signing_secret=secret(settings.slack_signing_secret),
             routes=notifier.routes,
             routes_error=lambda: notifier.routes.error,
+            suspected=settings.slack_suspected,
         ),
         take_click=heard.clicks.take if heard else web.refuse_told,
         take_event=heard.hear if heard else web.refuse_told,

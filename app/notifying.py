@@ -18,10 +18,11 @@ from app.collect.outbound import EndpointError, OutboundError
 from app.core.findings import Incident, Ranking
 from app.core.routes import NO_ROUTES, Routes
 from app.core.targets import Email
+from app.core.vitals import Listening
 from app.notify import routes_file
 from app.notify.clicks import Clicks
 from app.notify.commands import Commands
-from app.notify.connection import listen
+from app.notify.connection import Connection, listen
 from app.notify.events import Json, Represent
 from app.notify.links import Links
 from app.notify.mutes import Mutes
@@ -51,16 +52,22 @@ class Heard:
     mutes: Mutes
     app_token: str
     api: str
+    connection: Connection
 
     async def hear(self, payload: dict[str, Any]) -> None:
         """Does what an event of Slack's asks for."""
         await self.links.take(payload)
         await self.mutes.take(payload)
 
+    def listening(self) -> Listening | None:
+        """Whether that connection is open; None where none is wanted."""
+        return self.connection.state if self.app_token else None
+
     async def listen(self) -> Never:
         """Takes clicks, answers commands and hears events, for ever."""
         take, answer = self.clicks.take, self.commands.answer
-        await listen(self.app_token, self.api, take=take, show=self.hear, answer=answer)
+        told = self.connection
+        await listen(self.app_token, self.api, take=take, show=self.hear, answer=answer, connection=told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +111,7 @@ def notifier_of(settings: Settings, database: Database, *, url: str, clock: Call
         mutes,
         app_token=secret(settings.slack_app_token),
         api=str(settings.slack_api),
+        connection=Connection(clock),
     )
     return Notifier(sender, routes, heard)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 import uuid
 from collections.abc import AsyncIterator, Iterator
@@ -25,6 +26,8 @@ TEMPLATE = "foreshock_template"
 settings.register_profile("untimed", settings(), deadline=None)  # a busy machine refutes nothing
 settings.load_profile("untimed")
 os.environ["KUBECONFIG"] = os.devnull  # no test follows the cluster of who runs it
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun in the background: what it starts would not hear Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

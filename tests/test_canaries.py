@@ -188,7 +188,7 @@ def addresses(told: Told) -> list[str]:
         ]
     assert len(versions) >= 50
     assert len(asked) >= 1000
-    assert sum(len(incident["alerts"]) for incident in incidents["items"]) == len(told.field.alerts)
+    assert sum(incident["alert_count"] for incident in incidents["items"]) == len(told.field.alerts)
     return asked
 
 

@@ -34,7 +34,7 @@ from app.core.changes.external import External
 from app.core.changes.sightings import Sighting
 from app.core.ranking.candidates import Candidate
 from app.core.signals.signal import Signal
-from app.core.vitals import Vitals
+from app.core.vitals import Listening, Vitals
 from app.failures import Exit
 from app.settings import variables
 from app.store.metadata import metadata
@@ -190,7 +190,9 @@ def test_every_page_is_documented_and_nothing_else() -> None:
 # -- metrics
 
 
-EXPOSED = Exposed(Answers(), Vitals(), Stored({}, {}, 0, 0))
+EXPOSED = Exposed(
+    Answers(), Vitals(), Stored({}, {}, 0, 0, None, {}), END, listening=Listening(is_open=False, since=END)
+)
 """All of our metrics, of a process that does nothing: its families have no samples."""
 
 
@@ -300,7 +302,7 @@ def made_up_page() -> list[str]:
 def made_up_metric() -> list[str]:
     answers = Answers()
     Counter("foreshock_made_up", "counts nothing", registry=answers.registry)
-    return wrong_metrics(Exposed(answers, EXPOSED.vitals, EXPOSED.stored))
+    return wrong_metrics(Exposed(answers, EXPOSED.vitals, EXPOSED.stored, END, listening=EXPOSED.listening))
 
 
 def made_up_noun() -> list[str]:

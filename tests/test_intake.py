@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
 
 import httpx2
 import pytest
@@ -12,10 +15,11 @@ import structlog
 from msgspec.structs import replace
 
 from app import correlate
+from app.core.clusters import About
 from app.core.model import Batch
 from app.core.roles import Role
 from app.main import alert_taker
-from app.store import tokens
+from app.store import remarks, tokens
 from app.store.database import Database
 from app.store.incidents import list_incidents, read_incident
 from app.store.record import record
@@ -133,6 +137,61 @@ async def test_a_cluster_that_is_mistyped_in_the_address_is_told_once_and_no_ale
         "only alerts were ever told of it: is checkout-eu meant, in the address that they are sent to?"
     ]
     assert "only alerts were ever told of it: is checkout-eu meant" in (await client.get("/clusters")).text
+
+
+async def remarks_of(client: httpx2.AsyncClient, cluster: str) -> list[str] | None:
+    found = {one["name"]: one["remarks"] for one in (await client.get("/api/v1/clusters")).json()["items"]}
+    return found.get(cluster)
+
+
+@pytest.mark.parametrize(
+    ("beside", "alert", "reason", "many", "why"),
+    [
+        ({"truncatedAlerts": 2}, {}, "truncated", 2, "2 alerts more that were not sent: set max_alerts: 0"),
+        ({}, {"startsAt": "1970-01-01T00:00:00Z"}, "time", 1, "more than 400 days ago"),
+        ({}, {"startsAt": "2026-11-30T10:00:00"}, "not understood", 1, "alert 1 of 1"),
+        ({}, {"labels": {"alertname": "Down", "shard": 3}}, "not understood", 1, "alert 1 of 1"),
+    ],
+)
+async def test_an_alert_that_is_left_out_is_remarked_and_counted(
+    client: httpx2.AsyncClient, beside: dict[str, object], alert: dict[str, Any], *, reason: str, many: int, why: str
+) -> None:
+    cluster = f"lost-{uuid4().hex[:8]}"
+    answer = await client.post(f"/intake/alertmanager/{cluster}", json=payload(**alert) | beside)
+    assert (answer.status_code, why in answer.json()["left_out"][0]) == (200, True)
+    found = await remarks_of(client, cluster)
+    assert found is not None
+    alone, said = found
+    assert alone.startswith("only alerts were ever told of it")
+    assert said.startswith("alerts that were sent are not taken, since 20")
+    assert why in said
+    page = html.unescape((await client.get("/clusters")).text)
+    assert said in page
+    counted = client._transport.app.state.answers.left_out.labels("alertmanager", reason)  # type: ignore[attr-defined]
+    assert counted._value.get() == many
+
+
+async def test_a_remark_on_alerts_that_are_lost_says_since_when_and_goes_after_a_day(
+    client: httpx2.AsyncClient, database: Database
+) -> None:
+    cluster, now = f"lost-{uuid4().hex[:8]}", datetime.now(UTC)
+    for hours, why in ((50, "a"), (20, "b"), (10, "c")):
+        async with database.write.begin() as conn:
+            await remarks.note(conn, cluster, About.ALERTS, why, now=now - timedelta(hours=hours))
+    since, last = (f"{now - timedelta(hours=hours):%Y-%m-%d %H:%M}" for hours in (20, 10))
+    assert f"alerts that were sent are not taken, since {since}, last {last} (UTC): c" in (
+        await remarks_of(client, cluster) or ()
+    )
+    async with database.write.begin() as conn:
+        await remarks.note(conn, cluster, About.ALERTS, "d", now=now - timedelta(hours=25))
+    assert await remarks_of(client, cluster) == []
+
+
+async def test_a_body_without_an_alert_makes_no_cluster(client: httpx2.AsyncClient) -> None:
+    cluster = f"none-{uuid4().hex[:8]}"
+    answer = await client.post(f"/intake/alertmanager/{cluster}", json={"version": "4", "alerts": []})
+    assert (answer.status_code, answer.json()) == (200, {"incidents": [], "left_out": []})
+    assert await remarks_of(client, cluster) is None
 
 
 async def test_a_viewer_and_a_stranger_send_no_alerts(client: httpx2.AsyncClient, database: Database) -> None:

@@ -142,7 +142,10 @@ async def test_of_histograms_the_sums_of_their_buckets_come(
             took.labels("LIST", resource).observe(0.05)
         answer = httpx2.get(
             f"{program.address}/api/v1/series", params=question, headers={"Authorization": f"Bearer {reader}"}
-        ).raise_for_status()
+        )
+        if answer.status_code == httpx2.codes.NOT_FOUND:
+            return {}  # other metrics came first
+        answer.raise_for_status()
         return {one["of"]["verb"]: max(filter(None, one["values"])) for one in answer.json()["items"]}
 
     try:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import yaml
 
+from app.collect.alerts import parse
+from app.core.objects.redact import Redactor
 from app.core.signals.collected import SUMMED
 from tests.programs import found
 from tests.test_alertmanager import DEPLOY, run
@@ -30,11 +34,16 @@ ALERTS = (
     "ForeshockSpoolFilling",
     "ForeshockAuditRefused",
     "ForeshockAlertsRefused",
+    "ForeshockAlertsLeftOut",
+    "ForeshockTokenExpired",
+    "ForeshockTokenExpires",
     "ForeshockIntakeSlow",
     "ForeshockQuarantines",
     "ForeshockWorkerFails",
     "ForeshockRankingLate",
     "ForeshockSlackRefuses",
+    "ForeshockSlackInVain",
+    "ForeshockSlackDeaf",
     "ForeshockSourceFails",
 )
 FIRST_LOSS = {'apiserver_audit_error_total{job="apiserver", cluster="a", plugin="buffered"}': "_x460 400+0x19"}
@@ -71,6 +80,9 @@ BAD = {
     'foreshock_spool_capacity_bytes{job="foreshock", cluster="a"}': "1000+0x480",
     'foreshock_intake_answers_total{job="foreshock", intake="audit", code="503"}': "0+1x480",
     'foreshock_intake_answers_total{job="foreshock", intake="alertmanager", code="400"}': "_x470 1+0x9",
+    'foreshock_alerts_left_out_total{job="foreshock", intake="alertmanager", reason="truncated"}': "_x470 2+0x9",
+    'foreshock_intake_expired_total{job="foreshock", intake="alertmanager"}': "_x470 1+0x9",
+    'foreshock_token_expires_in_seconds{job="foreshock", role="responder", cluster=""}': "1210000-15x480",
     'foreshock_intake_duration_seconds_bucket{job="foreshock", intake="audit", le="1"}': "0+98x480",
     'foreshock_intake_duration_seconds_bucket{job="foreshock", intake="audit", le="2"}': "0+100x480",
     'foreshock_intake_duration_seconds_bucket{job="foreshock", intake="audit", le="+Inf"}': "0+100x480",
@@ -78,6 +90,8 @@ BAD = {
     'foreshock_worker_failures_total{job="foreshock", worker="rankings"}': "0+1x480",
     'foreshock_unranked_incidents{job="foreshock"}': "0+0x400 1+0x79",
     'foreshock_slack_refused{job="foreshock"}': "0+0x400 2+0x79",
+    'foreshock_slack_in_vain_seconds{job="foreshock"}': "0+0x400 0+15x79",
+    'foreshock_slack_connected{job="foreshock"}': "1+0x400 0+0x79",
     'foreshock_remarks{job="foreshock", cluster="a", severity="error"}': "0+0x300 1+0x179",
 }
 """Every alert's reason, at a sample every 15 s over two hours."""
@@ -117,6 +131,9 @@ WELL = {
     'foreshock_intake_answers_total{job="foreshock", intake="prometheus", code="400"}': "0+100x480",
     'foreshock_intake_answers_total{job="foreshock", intake="alertmanager", code="400"}': "3+0x480",
     'foreshock_intake_answers_total{job="foreshock", intake="pagerduty", code="401"}': "0+1x480",
+    'foreshock_alerts_left_out_total{job="foreshock", intake="alertmanager", reason="truncated"}': "3+0x480",
+    'foreshock_intake_expired_total{job="foreshock", intake="alertmanager"}': "3+0x480",
+    'foreshock_token_expires_in_seconds{job="foreshock", role="responder", cluster=""}': "1220000-15x480",
     'foreshock_intake_duration_seconds_bucket{job="foreshock", intake="audit", le="1"}': "0+100x480",
     'foreshock_intake_duration_seconds_bucket{job="foreshock", intake="audit", le="+Inf"}': "0+100x480",
     'foreshock_intake_duration_seconds_bucket{job="foreshock", intake="alertmanager", le="+Inf"}': "0+100x480",
@@ -124,6 +141,9 @@ WELL = {
     'foreshock_worker_failures_total{job="foreshock", worker="rankings"}': "0+0x200 1+0x279",
     'foreshock_unranked_incidents{job="foreshock"}': "0+0x476 1+0x3",
     'foreshock_slack_refused{job="foreshock"}': "0+0x476 1+0x3",
+    'foreshock_slack_in_vain_seconds{job="foreshock"}': "0+0x439 0+15x40",
+    'foreshock_slack_connected{job="foreshock", instance="a"}': "1+0x480",
+    'foreshock_slack_connected{job="foreshock", instance="b"}': "0+0x480",
     'foreshock_remarks{job="foreshock", cluster="a", severity="error"}': "0+0x400 1+0x79",
     'foreshock_remarks{job="foreshock", cluster="a", severity="warning"}': "2+0x480",
 }
@@ -151,12 +171,16 @@ def test_the_buckets_that_pages_read_are_recorded() -> None:
     }
 
 
-def test_each_alert_on_foreshock_has_a_runbook(rules: Path) -> None:
+def test_each_alert_has_a_runbook_to_which_a_page_of_its_incident_leads(rules: Path) -> None:
     told = (DEPLOY.parent / "docs" / "reliability.md").read_text()
-    [ours] = [group for group in yaml.safe_load(rules.read_text())["groups"] if group["name"] == "foreshock"]
-    for rule in ours["rules"]:
-        assert rule["annotations"]["runbook"] == f"docs/reliability.md#{rule['alert'].lower()}"
+    for rule in (rule for group in yaml.safe_load(rules.read_text())["groups"] for rule in group["rules"]):
+        annotations, path = rule["annotations"], f"docs/reliability.md#{rule['alert'].lower()}"
+        assert annotations["runbook"] == path
         assert f"### {rule['alert']}\n" in told
+        fired = {"startsAt": "2026-11-30T10:00:00Z", "labels": {"alertname": "A"}, "annotations": annotations}
+        body = json.dumps({"version": "4", "alerts": [fired]}).encode()
+        (alert,), _ = parse(body, Redactor(b"k" * 32), received=datetime(2026, 11, 30, 11, tzinfo=UTC))
+        assert dict(alert.annotations)["runbook_url"] == f"https://git.example/foreshock/blob/main/{path}"
 
 
 def test_each_alert_asks_for_metrics_that_there_are(rules: Path) -> None:

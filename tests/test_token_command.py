@@ -12,9 +12,11 @@ from app.commands import options
 from app.commands import sessions as session_command
 from app.commands import tokens as command
 from app.commands.options import Bearer
+from app.core.model import Batch
 from app.core.roles import Role, Scope
 from app.store import tokens
 from app.store.database import Database
+from app.store.record import record
 from app.store.tokens import Purpose
 
 NOW = datetime(2026, 11, 20, 14, tzinfo=UTC)
@@ -34,6 +36,22 @@ async def test_a_limited_token_is_made_and_listed_with_its_scope(database: Datab
     assert [line.index("  used never") for line in (limited, unlimited)] == [limited.index("  used never")] * 2
     assert limited.endswith("  the shop's")
     assert all(line == line.rstrip() for line in await command.listed(database, now=NOW))
+
+
+async def test_of_what_nothing_is_recorded_a_token_is_made_and_the_known_clusters_are_named(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with database.write.begin() as conn:
+        await record(conn, Batch("stage"))
+    await command.create(
+        database, Bearer.VIEWER, cluster=None, scope=SHOP, note="", life=timedelta(days=1), now=datetime.now(UTC)
+    )
+    assert capsys.readouterr().err == "foreshock: --scope, for now: there is no cluster 'prod': known are stage\n"
+    link = await command.login_link(database, "http://f.test", role=Role.VIEWER, scope=Scope.parse(["prd", "stage"]))
+    assert link.startswith("http://f.test/login?token=")
+    assert capsys.readouterr().err == "foreshock: --scope, for now: there is no cluster 'prd': known are stage\n"
+    await command.login_link(database, "http://f.test", role=Role.VIEWER, scope=None)
+    assert capsys.readouterr().err == ""
 
 
 async def test_that_there_is_no_token_is_said(database: Database) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any
@@ -62,6 +63,7 @@ def what_changed(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Print what changed lately, newest first."""
+    _check_words([since], "--at", "--namespace", "--cluster", "--output")
     to_at = moment(at, now=now(), called="--at") if at else None
     minus = length(since, until=to_at or now().isoformat(), called="TIME")
     _print(
@@ -124,7 +126,8 @@ def suspects(
 def who_calls(
     server: Server,
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="RESOURCE TIME", help="As pods or deployments.apps; 5m.")
+        list[str] | None,
+        typer.Argument(metavar="RESOURCE TIME", help="As kubectl names it: pods, deploy, pods/status; 5m."),
     ] = None,
     at: At = None,
     by: Annotated[
@@ -140,6 +143,7 @@ def who_calls(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Print who talks to the API server, now and before; those whose calls rose most come first."""
+    _check_words(words or (), "--at", "--by", "--order", "--limit", "--cluster", "--output")
     times = [word for word in words or () if is_time(word)]
     resources = [word for word in words or () if not is_time(word)]
     if len(times) > 1 or len(resources) > 1:
@@ -227,6 +231,18 @@ def exported(
     window = _window(from_at, to_at or now().isoformat())
     of = {"namespace": only_namespace, "cluster": cluster}
     export(server, what, str(window["from_"]), str(window["to"]), file=file, output=output, **of)
+
+
+def _check_words(words: Iterable[str], *options: str) -> None:
+    """Refuses NAME=VALUE, which is one of the ``options`` without its dashes. Raises BadParameter."""
+    for word in words:
+        name, is_said, value = word.partition("=")
+        if not is_said:
+            continue
+        option = f"--{name.lstrip('-').lower().replace('_', '-')}"
+        if option in options:
+            raise typer.BadParameter(f"{word!r}: the option is written {option} {value}")
+        raise typer.BadParameter(f"{word!r}: there is no {option} here; there are {', '.join(options)}")
 
 
 def _note_unknown(server: Server, **wanted: str | None) -> None:

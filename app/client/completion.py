@@ -13,6 +13,7 @@ from app.client.environment import CA_FILE, CLUSTER, TOKEN, TOKEN_FILE, URL
 from app.client.server import Server
 from app.core.model import Verb
 from app.core.screen.told_apart import BY
+from app.core.severities import BY_HAND
 from app.failures import Expected
 
 WITHIN = 1.0
@@ -48,7 +49,7 @@ def verbs(incomplete: str) -> list[str]:
 
 def severities(incomplete: str) -> list[str]:
     """How bad a person may say that an incident is."""
-    return [one for one in ("critical", "error", "warning", "info") if one.startswith(incomplete)]
+    return [one for one in BY_HAND if one.startswith(incomplete)]
 
 
 def by(incomplete: str) -> list[str]:

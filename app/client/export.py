@@ -111,7 +111,10 @@ def _incidents(server: Server, cluster: str | None, from_at: str, to_at: str) ->
             if any(datetime.fromisoformat(one["started_at"]) < begin for one in page["items"]):
                 break
     for one in sorted(found.values(), key=lambda one: str(one["started_at"]), reverse=True):
-        yield {**one, "suspects": server.json("incidents", one["id"], "suspects")["items"]}
+        # A list has the first few alerts; an older server's had all, and no count.
+        is_cut = one.get("alert_count", 0) > len(one.get("alerts", ()))
+        whole = server.json("incidents", one["id"])["incident"] if is_cut else one
+        yield {**whole, "suspects": server.json("incidents", one["id"], "suspects")["items"]}
 
 
 def _calls(server: Server, cluster: str, begin: datetime, end: datetime) -> Iterator[Item]:

@@ -12,7 +12,7 @@ from app.client.server import BusyError, DeniedError, RefusedError, Server
 from app.client.transport import UnreachableError
 from app.core.changes.report import WIDTH, plain
 from app.core.screen.tables import TABLES, Table, as_row, as_title
-from app.core.screen.unseen import not_seen
+from app.core.screen.unseen import all_not_seen
 
 SILENT = 40.0
 """Seconds after which the connection is dead: the server says something every fifteen."""
@@ -34,17 +34,27 @@ def follow(server: Server, output: Output, what: str, *, limit: int, **wanted: o
     if output in (Output.TABLE, Output.WIDE):
         _print(as_title(table, clusters=several).rstrip())
     while True:
+        unseen: list[dict[str, Any]] = []
         try:
             for line in server.lines(what, follow=1, limit=limit, since=since, silent=SILENT, **wanted):
                 if problem := line.get("problem"):
+                    _tell(None, unseen, table, several=several)
+                    unseen = []
                     raise _ended(problem)
                 since, pause = line.get("after", since), AGAIN
-                _tell(line, output, named, table, several=several)
+                if output in (Output.JSON, Output.YAML):
+                    _print(as_line(line, output).removesuffix("\n"))
+                elif gap := line.get("gap"):
+                    unseen.append(gap)  # one of each kind: how fresh all is comes behind the last
+                else:
+                    _tell(line.get(named), unseen, table, several=several)
+                    unseen = []
             lost = "it ended"
         except UnreachableError as error:
             lost = str(error)
         except BusyError as error:
             lost, pause = str(error), max(pause, error.retry_after)
+        _tell(None, unseen, table, several=several)
         if since is None:
             raise UnreachableError(lost)
         print(f"foreshock: the connection was lost ({lost}); going on in {pause:.0f} s", file=sys.stderr)
@@ -59,14 +69,13 @@ def _ended(problem: dict[str, Any]) -> RefusedError:
     return DeniedError(detail, status=401) if status == 401 else RefusedError(detail, status=int(status or 0))
 
 
-def _tell(line: dict[str, Any], output: Output, named: str, table: Table, *, several: bool) -> None:
-    """Prints one line; a table leaves out how fresh all is, which is told every ten seconds."""
-    if output in (Output.JSON, Output.YAML):
-        _print(as_line(line, output).removesuffix("\n"))
-    elif one := line.get(named):
+def _tell(one: dict[str, Any] | None, unseen: list[dict[str, Any]], table: Table, *, several: bool) -> None:
+    """Prints what was not seen, of one reason at one time once, and then one row; how fresh all is, which is told every
+    ten seconds, has none."""
+    for said in all_not_seen(unseen, names=several):
+        _print(plain(said, WIDTH).rstrip())
+    if one is not None:
         _print(as_row(one, table, clusters=several).rstrip())
-    elif gap := line.get("gap"):
-        _print(plain(not_seen([gap], names=several)[0], WIDTH).rstrip())
 
 
 def _print(text: str) -> None:

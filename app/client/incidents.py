@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from app.client import completion
 from app.client.following import follow
 from app.client.output import Output, OutputOption, done, shown
-from app.client.reach import Cluster, Program, TheCluster
+from app.client.reach import Cluster, Program, TheCluster, note
 from app.client.server import Server
 from app.client.times import moment, now
 from app.core.changes.report import tame
@@ -22,11 +22,19 @@ About = Annotated[
 Workloads = Annotated[list[str] | None, typer.Option("--workload", help="A workload, as namespace/name.")]
 Nodes = Annotated[list[str] | None, typer.Option("--node", help="A node.")]
 Severity = Annotated[
-    str | None, typer.Option(help="critical, error, warning or info.", autocompletion=completion.severities)
+    str | None, typer.Option(help="page, critical, error, warning or info.", autocompletion=completion.severities)
 ]
 IncidentId = Annotated[
     str, typer.Argument(metavar="ID", help="As `incident list` shows it.", autocompletion=completion.incidents)
 ]
+
+
+class Said(StrEnum):
+    """What may be said of a suspect."""
+
+    IT = "it"
+    NOT_IT = "not-it"
+    TAKE_BACK = "take-back"
 
 
 class Status(StrEnum):
@@ -47,6 +55,8 @@ def add_to(group: typer.Typer, called: Program) -> None:
         ("edit", edit),
         ("close", close),
         ("reopen", reopen),
+        ("merge", merge),
+        ("verdict", verdict),
     ):
         called.command(group, name, function)
 
@@ -108,6 +118,7 @@ def opened(
     body = {name: value for name, value in told.items() if value is not None}
     answer = server.send("POST", "incidents", body=body, key=key)
     print(done(answer, output, answer["incident"]["id"]), end="")
+    _warn(answer)
 
 
 def edit(
@@ -145,8 +156,15 @@ def edit(
     body = {name: value for name, value in told.items() if value is not None}
     if not body:
         raise typer.BadParameter("nothing is named that is to change: --title, --since, --namespace ... (--help)")
-    server.send("PATCH", "incidents", incident_id, body=body)
+    answer = server.send("PATCH", "incidents", incident_id, body=body)
     print(shown(server, output, "incidents", incident_id), end="")
+    _warn(answer)
+
+
+def _warn(answer: dict[str, Any]) -> None:
+    """Says what of that which was said names nothing that is recorded: it is kept, and can be corrected."""
+    for remark in answer.get("remarks", ()):  # an older server has none
+        note(f"{remark}; where another was meant, `foreshock incident edit {answer['incident']['id']}` corrects it")
 
 
 def close(server: Server, incident_id: IncidentId, output: OutputOption = Output.TABLE) -> None:
@@ -157,6 +175,59 @@ def close(server: Server, incident_id: IncidentId, output: OutputOption = Output
 def reopen(server: Server, incident_id: IncidentId, output: OutputOption = Output.TABLE) -> None:
     """Open an incident again, until somebody closes it."""
     _set_status(server, incident_id, Status.OPEN, output)
+
+
+def merge(
+    server: Server,
+    incident_id: IncidentId,
+    into: Annotated[
+        str, typer.Argument(metavar="INTO", help="The incident that stays.", autocompletion=completion.incidents)
+    ],
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Make an incident a part of another one of its cluster, which has its alerts from then on. It cannot be undone."""
+    answer = server.send("POST", "incidents", incident_id, "merge", body={"into": into})
+    whole = answer["incident"]
+    print(done(answer, output, tame(f"{incident_id} is a part of {whole['id']}: {whole['title']}")), end="")
+
+
+def verdict(
+    server: Server,
+    incident_id: IncidentId,
+    suspect: Annotated[
+        str,
+        typer.Argument(
+            metavar="SUSPECT", help="Its place, as `suspects` shows it; its change's id; or none: it was none of these."
+        ),
+    ],
+    said: Annotated[Said, typer.Argument(metavar="OPINION", help="it, not-it, or take-back: of what was said before.")],
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Say whether a suspect was it. Kept with who and when; later incidents are ranked by it."""
+    change_id, summary = suspect, ""
+    if suspect.isdecimal() and len(suspect) <= LONGEST_PLACE:
+        change_id, summary = _placed(server, incident_id, int(suspect))
+    path = ("incidents", incident_id, "verdicts", change_id)
+    if said is Said.TAKE_BACK:
+        answer = server.send("DELETE", *path, body={})
+    else:
+        answer = server.send("PUT", *path, body={"opinion": said.value.replace("-", " ")})
+    of = f": {summary}" if summary else ""
+    print(done(answer, output, tame(f"{change_id} {_WORDS[said]}{of}")), end="")
+
+
+LONGEST_PLACE = 4
+"""Digits: longer ones are of an id, which may have no letters."""
+_WORDS = {Said.IT: "was it", Said.NOT_IT: "was not it", Said.TAKE_BACK: "has no verdict any more"}
+
+
+def _placed(server: Server, incident_id: str, place: int) -> tuple[str, str]:
+    """The id and the summary of the change that stands at a place. Raises BadParameter."""
+    found = server.json("incidents", incident_id, "suspects")["items"]
+    for one in found:
+        if one["rank"] == place:
+            return one["change"]["id"], one["change"]["summary"]
+    raise typer.BadParameter(f"there is no suspect {place}: {len(found)} are ranked of {incident_id}")
 
 
 def _set_status(server: Server, incident_id: str, status: Status, output: Output) -> None:

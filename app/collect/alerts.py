@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from hashlib import blake2b
 from typing import Annotated
 from urllib.parse import quote
 
@@ -19,7 +20,7 @@ import msgspec
 from msgspec import structs
 
 from app.collect.outbound import Endpoint, EndpointError, Outbound, OutboundError
-from app.core.alerted import RUNBOOK, WEB
+from app.core.alerted import RUNBOOK, TRUNCATED, WEB, LeftOut
 from app.core.changes.external import AHEAD
 from app.core.model import Symptom, SymptomSource
 from app.core.objects.redact import Redactor
@@ -31,7 +32,11 @@ NOT_ENDED_YEAR = 1
 
 VERSIONS = ("4", "1")
 LONGEST = 2000
-"""Characters of what an annotation says that are kept: a page of text. Alertmanager itself has no limit."""
+"""Characters of what an annotation says, or a label, that are kept: a page of text. Alertmanager itself has no limit.
+What is cut off before it is redacted is far behind that: of a secret no half is left that nobody knows for one."""
+LONGEST_NAME = 200
+"""Of the name of an alert, which is a title, or of a label."""
+MOST_LABELS = 100
 NOT_EVALUATED = {"DatasourceNoData": "has no data", "DatasourceError": "cannot be evaluated"}
 """Alerts that Grafana sends in the place of a rule, which their label ``rulename`` names:
 https://grafana.com/docs/grafana/latest/alerting/fundamentals/alert-rule-evaluation/stale-alert-instances/ ."""
@@ -69,7 +74,7 @@ class PayloadError(ValueError):
 
 def parse(
     body: bytes, redactor: Redactor, *, received: datetime, now: datetime | None = None
-) -> tuple[list[Symptom], list[str]]:
+) -> tuple[list[Symptom], list[LeftOut]]:
     """The alerts of one payload, redacted, and why each of the others cannot be used. Raises PayloadError.
 
     An alert that is resolved and does not say since when ended by ``received`` at the latest, and one whose sender's
@@ -85,19 +90,20 @@ def parse(
     if payload.version not in VERSIONS:
         raise PayloadError('the version is neither "4" (Alertmanager) nor "1" (Grafana)')
     group = "|".join(f"{name}={value}" for name, value in _labels(payload.groupLabels, redactor))
-    found, unusable = [], []
+    found: list[Symptom] = []
+    unusable: list[LeftOut] = []
     for number, raw in enumerate(payload.alerts):
         try:
             alert = _alert.decode(raw)
         except msgspec.MsgspecError as error:
-            unusable.append(f"alert {number + 1} of {len(payload.alerts)}: {error}")
+            unusable.append(LeftOut(f"alert {number + 1} of {len(payload.alerts)}: {error}"))
             continue
         if TEST.items() <= (alert.labels or {}).items():
-            unusable.append(A_TEST)
+            unusable.append(LeftOut(A_TEST, ""))
         else:
             found.append(_symptom(alert, redactor, group=group, received=received, now=now or received))
-    if payload.truncatedAlerts:
-        unusable.append(f"{payload.truncatedAlerts:,} alerts more that were not sent: set max_alerts: 0")
+    if (many := payload.truncatedAlerts) > 0:
+        unusable.append(LeftOut(f"{many:,} alerts more that were not sent: set max_alerts: 0", TRUNCATED, many))
     return found, unusable
 
 
@@ -242,11 +248,19 @@ def parse_listing(body: bytes, redactor: Redactor, *, received: datetime) -> Fir
         for one in listed
         if one.status.state == "active"
     ]
-    return Firing(tuple(alerts), frozenset(redactor.text(one.fingerprint) for one in listed))
+    return Firing(tuple(alerts), frozenset(_fingerprint(one.fingerprint, redactor) for one in listed))
 
 
 def _labels(labels: dict[str, str] | None, redactor: Redactor) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted({clean(name): redactor.label(name, value) for name, value in (labels or {}).items()}.items()))
+    """What is kept of them: of each its beginning, and of very many the first."""
+    kept = sorted((labels or {}).items())[:MOST_LABELS]
+    found = {clean(name)[:LONGEST_NAME]: redactor.label(name, value[: 10 * LONGEST])[:LONGEST] for name, value in kept}
+    return tuple(sorted(found.items()))
+
+
+def _fingerprint(told: str, redactor: Redactor) -> str:
+    """Of one that is longer than any is, a digest: two that differ at their ends stay apart."""
+    return redactor.text(told) if len(told) <= LONGEST else blake2b(told.encode(), digest_size=16).hexdigest()
 
 
 def _symptom(alert: RawAlert, redactor: Redactor, *, group: str, received: datetime, now: datetime) -> Symptom:
@@ -263,7 +277,8 @@ def _symptom(alert: RawAlert, redactor: Redactor, *, group: str, received: datet
         source=SymptomSource.ALERT,
         reason=_name(known),
         at=began.replace(microsecond=began.microsecond // 1000 * 1000),  # no list is more exact
-        fingerprint=redactor.text(alert.fingerprint) or "|".join(f"{n}={v}" for n, v in labels),
+        fingerprint=_fingerprint(alert.fingerprint, redactor)
+        or _fingerprint("|".join(f"{n}={v}" for n, v in labels), redactor),
         message=_text(said or "", redactor),
         severity=known.get("severity", ""),
         ended_at=ended,
@@ -284,8 +299,7 @@ def _beside(annotations: dict[str, str], redactor: Redactor, *, message: str | N
 
 
 def _text(said: str, redactor: Redactor) -> str:
-    """Its beginning, in characters that can be shown. What is cut off before it is redacted is far behind that: of a
-    secret no half is left that nobody knows for one."""
+    """Its beginning, in characters that can be shown."""
     shown = redactor.text(said[: 10 * LONGEST])[:LONGEST]
     return "".join(one if one.isprintable() or one == "\n" else " " for one in shown)
 
@@ -293,4 +307,10 @@ def _text(said: str, redactor: Redactor) -> str:
 def _name(labels: dict[str, str]) -> str:
     name = labels.get("alertname", "").strip() or "Alert"
     rule = labels.get("rulename", "").strip()
-    return f"{rule} {NOT_EVALUATED[name]}" if rule and name in NOT_EVALUATED else name
+    if rule and name in NOT_EVALUATED:
+        return f"{_short(rule)} {NOT_EVALUATED[name]}"
+    return _short(name)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"

@@ -74,8 +74,8 @@ def symptoms(intake: Intake, read: Reading, line: Line) -> list[Symptom]:
     except alerts.PayloadError as error:
         intake.reject(read.input.path, line, str(error), again=True)
         return []
-    for problem in unusable:
-        intake.reject(read.input.path, line, problem, again=True)
+    for one in unusable:
+        intake.reject(read.input.path, line, one.why, again=True)
     for alert in found:
         problem = intake.check_time(alert.at)
         if problem:

@@ -21,9 +21,10 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from app.core.clusters import About
 from app.core.model import Batch
 from app.core.objects.redact import Redactor
-from app.store import codes, incidents, partitions, reach, series, series_keys
+from app.store import codes, incidents, partitions, reach, remarks, series, series_keys
 from app.store.chunks import Columns
 from app.store.redaction import read_redactor
 from app.store.series_keys import Key
@@ -36,6 +37,8 @@ AT_ONCE = 2
 """Requests that are unpacked and written at a time: others need the pool's connections, too, and memory has an end."""
 NOTED_EVERY = timedelta(seconds=10)
 """How often it is noted up to when a cluster's metrics reach, and said what was refused."""
+AHEAD = timedelta(minutes=1)
+"""Further ahead of the clock here than this a sample is remarked upon."""
 COUNTED_EVERY = timedelta(minutes=5)
 ACTIVE = timedelta(days=2)
 """Series that were last told of longer ago do not count against the bound: pods come and go."""
@@ -132,7 +135,8 @@ def decode(body: bytes, known: Callable[[Digest], bool]) -> Request:
 
 
 def key_of(labels: Iterable[bytes], redactor: Redactor) -> Key | None:
-    """What a series is called, redacted; None for one that cannot be used: without a name, or with endless labels."""
+    """What a series is called, redacted; None for one that cannot be used: without a name, with a label that is there
+    twice, or with endless labels."""
     raw = list(labels)
     if sum(map(len, raw)) > MOST_OF_LABELS:
         return None
@@ -142,7 +146,7 @@ def key_of(labels: Iterable[bytes], redactor: Redactor) -> Key | None:
         return None
     texts = {one.name.decode("utf-8", "replace"): one.value.decode("utf-8", "replace") for one in told}
     name = texts.pop("__name__", "")
-    if not name:
+    if not name or len(texts) + 1 < len(told):
         return None
     return Key(name, tuple((label, redactor.label(label, texts[label])) for label in sorted(texts)), "unknown")
 
@@ -155,7 +159,7 @@ class _Cluster:
     active: int = 0
     counted_at: datetime | None = None
     noted_at: datetime | None = None
-    said_at: datetime | None = None
+    said_at: dict[About, datetime] = field(default_factory=dict)
     told: tuple[datetime, datetime] | None = None
     """Between when the samples are that came since it was noted."""
 
@@ -176,8 +180,14 @@ class Receiver:
         Raises UnreadableError or TooLargeError, and nothing of it is stored; RefusedError, and the rest of it is; or
         SQLAlchemyError, and it is to be sent again.
         """
+        now = self._clock()
         async with self._turns:
-            refused = await self._take(cluster, body, now=self._clock())
+            try:
+                refused = await self._take(cluster, body, now=now)
+            except TooLargeError as error:
+                async with self._engine.begin() as conn:
+                    await self._say(conn, cluster, About.SAMPLES, str(error), now=now)
+                raise
         if refused:
             raise RefusedError("; ".join(refused))
 
@@ -191,13 +201,12 @@ class Receiver:
         try:
             new, refused = await self._store(cluster, known, ids, request=request, now=now)
         except BaseException:
-            known.counted_at = known.noted_at = None  # neither what was counted nor what was noted is there
+            # neither what was counted nor what was noted nor what was said is there
+            known.counted_at, known.noted_at, known.said_at = None, None, {}
             raise
         ids.update(new)
         if len(ids) > 2 * self._most:
             known.ids = {}  # of those that are gone: who still sends is asked for its labels once more
-        if refused:
-            self._say(cluster, refused, now=now)
         return refused
 
     async def _store(
@@ -222,6 +231,8 @@ class Receiver:
             if len(rows.times):
                 await series.append(conn, number, rows)
                 await self._note(conn, cluster, number, rows=rows, now=now)
+            if refused:
+                await self._say(conn, cluster, About.SAMPLES, "; ".join(refused), now=now)
         return new, refused
 
     async def _name(
@@ -242,7 +253,8 @@ class Receiver:
         usable = {digest: key for digest, key in keys.items() if key is not None}
         refused = []
         if len(usable) < len(keys):
-            refused.append(f"{len(keys) - len(usable):,} series have no __name__, or labels of more than 16 kB")
+            odd = len(keys) - len(usable)
+            refused.append(f"{odd:,} series have no __name__, a label twice, or labels of more than 16 kB")
         if known.counted_at is None or now - known.counted_at > COUNTED_EVERY:
             known.active = await series_keys.count(conn, cluster_id, since=now - ACTIVE)
             known.counted_at = now
@@ -275,9 +287,16 @@ class Receiver:
         await reach.write(conn, cluster_id, batch)
         await incidents.note_news(conn, cluster_id, from_at=first, to_at=last)
         known.noted_at, known.told = now, None
+        if last - now > AHEAD:
+            minutes = (last - now) / timedelta(minutes=1)
+            why = f"up to {minutes:,.0f} min ahead of the clock here: which of them is right?"
+            await self._say(conn, cluster, About.AHEAD, why, now=now)
 
-    def _say(self, cluster: str, refused: list[str], *, now: datetime) -> None:
-        known = self._clusters[cluster]
-        if known.said_at is None or now - known.said_at >= NOTED_EVERY:
-            log.warning("samples are refused", cluster=cluster, why=refused)
-            known.said_at = now
+    async def _say(self, conn: AsyncConnection, cluster: str, about: About, why: str, *, now: datetime) -> None:
+        """Now and then: to who looks at the cluster, and in the log."""
+        said = self._clusters.setdefault(cluster, _Cluster()).said_at
+        if about in said and now - said[about] < NOTED_EVERY:
+            return
+        await remarks.note(conn, cluster, about, why, now=now)
+        log.warning("samples are not as they should be", cluster=cluster, about=about.value, why=why)
+        said[about] = now

@@ -25,6 +25,9 @@ from app.core.stale import STALE
 
 MOST_BYTES = 64 << 20
 """An API server of a large cluster tells some 30 MB, of which a small part is kept."""
+MOST_SERIES = 50_000
+"""Of one target, with sums: one that tells more of what is kept is not understood, as with Prometheus' sample_limit.
+An API server of a large cluster has some thousands of them; it is scrape_also by which there are more."""
 TEXT = "text/plain;version=0.0.4"
 """What is accepted: the older format, which every client library writes."""
 
@@ -58,7 +61,7 @@ class Target(Endpoint, frozen=True, forbid_unknown_fields=True):
 
 
 class UnreadableError(ValueError):
-    """What a target tells is not Prometheus' text; the message says where."""
+    """What a target tells is not Prometheus' text, or too much; the message says where."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +151,12 @@ class Scraped:
         self._known: dict[Key, tuple[str, float]] = {}
 
     def take(self, text: bytes, at: datetime) -> list[MetricSeries]:
-        """The samples of a scrape that was answered. Raises UnreadableError, and has ended all of them."""
+        """The samples of a scrape that was answered. Raises UnreadableError."""
         now = read(text, self._kept, self._labels)
+        if len(now) > MOST_SERIES:
+            raise UnreadableError(
+                f"{len(now):,} series are kept, of at most {MOST_SERIES:,} of a target: name fewer in scrape_also"
+            )
         now[self._up] = "gauge", 1.0
         return self._tell(now, at)
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import datetime, timedelta
 
 import typer
 
+from app import installation
 from app.commands.options import Bearer
+from app.core.clusters import unknown
 from app.core.roles import Role, Scope
 from app.store import tokens
 from app.store.database import Database
+from app.store.external import list_clusters
 from app.store.tokens import Purpose, Token
 
 OF_CLUSTERS = (Bearer.AUDIT, Bearer.METRICS)
@@ -40,10 +44,27 @@ async def create(
 ) -> str:
     """A new token. Raises typer.BadParameter, scope.NoViewsError."""
     purpose = purpose_of(bearer, cluster=cluster, scope=scope)
+    await warn_of_unknown(database, scope)
     async with database.write.begin() as conn:
         if purpose is not Purpose.API:
             return await tokens.create_for_cluster(conn, cluster or "", purpose=purpose, now=now, note=note, life=life)
         return await tokens.create(conn, Role(bearer), purpose=purpose, now=now, note=note, life=life, scope=scope)
+
+
+async def login_link(database: Database, url: str, *, role: Role, scope: Scope | None) -> str:
+    """A link that logs one browser in (installation.login_link), for whoever asks at the command line."""
+    await warn_of_unknown(database, scope)
+    return await installation.login_link(database, url, role=role, scope=scope)
+
+
+async def warn_of_unknown(database: Database, scope: Scope | None) -> None:
+    """Says on stderr of which clusters of a scope nothing is recorded: they may be mistyped, or be to come."""
+    if scope is None:
+        return
+    async with database.read.connect() as conn:
+        known = await list_clusters(conn)
+    for name in sorted(scope.clusters.difference(known)):
+        print(f"foreshock: --scope, for now: {unknown(name, known)}", file=sys.stderr)
 
 
 async def listed(database: Database, *, now: datetime) -> list[str]:

@@ -11,6 +11,7 @@ exporter says is called ``exported_…``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 RUNBOOK = "runbook_url"
 """The annotation with the address of what to do, as kubernetes-mixin and Grafana have it."""
@@ -34,6 +35,18 @@ _NAMESPACED = frozenset(WORKLOADS) | {
 _EVALUATED_BY = frozenset({"prometheus", "prometheus_replica"})
 """Which Prometheus evaluated it, as the operator labels what it sends."""
 _EXPORTED = "exported_"
+
+TRUNCATED, NOT_UNDERSTOOD, TIME = "truncated", "not understood", "time"
+"""Why alerts are lost, in a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What of a payload is not taken, in words: ``many`` alerts, lost for ``reason``; "" where none is lost by it."""
+
+    why: str
+    reason: str = NOT_UNDERSTOOD
+    many: int = 1
 
 
 def about(labels: Iterable[tuple[str, str]]) -> dict[str, str]:

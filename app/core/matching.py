@@ -9,6 +9,8 @@ from fnmatch import fnmatchcase
 
 MOST = 10
 """Conditions of one question."""
+_QUOTED = re.compile(r"[\"']")
+_OF_PROMQL = "=~\"' "
 _TERM = re.compile(r"\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*(!?=)\s*(.*?)\s*", re.DOTALL)
 
 
@@ -39,6 +41,12 @@ def parse(text: str) -> tuple[Match, ...]:
                 f"{term.strip()!r} is no condition: write label=value, label=a|b, label=4* or label!=value"
             )
         name, sign, values = match.groups()
+        if values[:1] in ("=", "~") or _QUOTED.search(values):
+            here = f"{name}{sign}{values.strip(_OF_PROMQL) or 'value'}"
+            raise ValueError(
+                f"{term.strip()!r} is a condition of PromQL: here it is {here}, without quotes; a|b and 4* stand for"
+                " regular expressions"
+            )
         found.append(Match(name, tuple(value.strip() for value in values.split("|")), sign == "="))
     if len(found) > MOST:
         raise ValueError(f"at most {MOST} conditions")

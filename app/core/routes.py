@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 from msgspec import Meta, Struct
 
 from app.core.model import Resource
+from app.core.severities import meant
 from app.core.targets import Target, TargetName
 
 ChannelId = Annotated[str, Meta(pattern=r"^[CG][A-Z0-9]{6,20}\Z", description="a channel's ID like C0123456789")]
@@ -132,7 +133,7 @@ class Routes(Struct, frozen=True, forbid_unknown_fields=True):
     def may_ask(self, channel: str, cluster: str) -> bool:
         """Whether who is in a channel may ask of a cluster, too: where every change of it is told, or every incident
         that no route before tells by its namespaces or its severity."""
-        own = [one for one in self.routes if one.channel and _fits(cluster, one.clusters)]
+        own = [one for one in self.routes if one.channel and fits(cluster, one.clusters)]
         of_changes = {one.channel for one in own if What.CHANGES in one.tell and one.tells_whole_clusters}
         every = (one for one in own if What.INCIDENTS in one.tell and not one.namespaces and not one.severities)
         first = next(every, None)
@@ -151,13 +152,13 @@ def why_not(route: Route, resource: Resource, labels: Labels) -> str:
 def _misses(route: Route, resource: Resource, labels: Labels) -> Iterator[str]:
     if What.CHANGES not in route.tell:
         yield "it does not tell of changes"
-    if not _fits(resource.cluster, route.clusters):
+    if not fits(resource.cluster, route.clusters):
         yield f"the cluster is not {_any_of(route.clusters)}"
     if route.namespaces and resource.namespace is None:
         yield f"it is in no namespace, and only {_any_of(route.namespaces)} is told"
-    elif resource.namespace is not None and not _fits(resource.namespace, route.namespaces):
+    elif resource.namespace is not None and not fits(resource.namespace, route.namespaces):
         yield f"the namespace is not {_any_of(route.namespaces)}"
-    if not _fits_kind(resource.kind, route.kinds):
+    if not fits_kind(resource.kind, route.kinds):
         yield f"the kind is not {_any_of(route.kinds)}"
     for name, wanted in route.labels.items():
         has = labels.get(name)
@@ -190,11 +191,11 @@ def why_no_incident(route: Route, cluster: str, namespaces: tuple[str, ...], *, 
 def _misses_incident(route: Route, cluster: str, namespaces: tuple[str, ...], severity: str) -> Iterator[str]:
     if What.INCIDENTS not in route.tell:
         yield "it does not tell of incidents"
-    if not _fits(cluster, route.clusters):
+    if not fits(cluster, route.clusters):
         yield f"the cluster is not {_any_of(route.clusters)}"
-    if route.namespaces and not any(_fits(one, route.namespaces) for one in namespaces):
+    if route.namespaces and not any(fits(one, route.namespaces) for one in namespaces):
         yield f"no namespace of its alerts is {_any_of(route.namespaces)}"
-    if not _fits(severity.lower(), tuple(one.lower() for one in route.severities)):
+    if not fits_severity(severity, route.severities):
         yield f"the severity is not {_any_of(route.severities)}"
 
 
@@ -208,11 +209,18 @@ def incident_places(
     return [*([channel] if channel else []), *dict.fromkeys(one.target for one in fits if one.target)]
 
 
-def _fits(name: str, patterns: Patterns) -> bool:
+def fits(name: str, patterns: Patterns) -> bool:
+    """Whether it is one of them; where there are none, any is."""
     return not patterns or any(fnmatchcase(name, one) for one in patterns)
 
 
-def _fits_kind(kind: str, patterns: Patterns) -> bool:
+def fits_severity(severity: str, patterns: Patterns) -> bool:
+    """Whether it is called as one of them, in any case, or means one: P1 is critical, too."""
+    asked = tuple(one.lower() for one in patterns)
+    return fits(severity.lower(), asked) or fits(meant(severity), asked)
+
+
+def fits_kind(kind: str, patterns: Patterns) -> bool:
     """Whether it is a kind that is named, in any case, or in the plural, as kubectl takes it."""
     one = kind.lower()
     plural = re.sub("y$", "ie", one) + ("es" if one.endswith("s") else "s")  # apimachinery: UnsafeGuessKindToResource

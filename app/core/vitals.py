@@ -44,6 +44,16 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True)
+class Listening:
+    """Of the connection by which Slack says what people do there: whether it is open, since when that is so, and why it
+    is not ("": it is being opened)."""
+
+    is_open: bool
+    since: datetime
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Vitals:
     """All of one process."""
 

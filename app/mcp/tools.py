@@ -100,7 +100,9 @@ class WhoCalls(Asked):
     """Of which calls."""
 
     cluster: Name | None = Field(None, description="which cluster; may be left out where there is one")
-    resource: Name | None = Field(None, description="only of this resource, as pods or deployments.apps")
+    resource: Name | None = Field(
+        None, description="only of this resource, as kubectl names it: pods, deploy, pods/status"
+    )
     back: Length = Field("5m", description="how long a time, beside as long a one before it")
     at: Time | None = Field(None, description=f"until when; now when left out; {A_TIME}")
     by: Name | None = Field(

@@ -25,6 +25,7 @@ from app.notify.blocks import NAME, Json, code, context, escape, link, section
 from app.notify.looked_up import LONGEST_CALLS, callers, open_incidents
 from app.notify.mutes import Mutes
 from app.store import search, timeline
+from app.store.called import UnknownResourceError
 from app.store.namespaces import UnknownNamespaceError, check_namespace
 from app.store.seen import UnknownClusterError, read_seen
 
@@ -68,7 +69,7 @@ class Commands:
         try:
             async with asyncio.timeout(WITHIN):
                 return await self._answer_in(channel, text, by=str(payload.get("user_name") or payload.get("user_id")))
-        except (NotUnderstoodError, UnknownClusterError, UnknownNamespaceError) as error:
+        except (NotUnderstoodError, UnknownClusterError, UnknownNamespaceError, UnknownResourceError) as error:
             return _whispered(str(error), [section(f"{escape(str(error), 4 * NAME)}\n\n{_HELP}")])
         except (TimeoutError, SQLAlchemyError) as error:
             log.warning("a command is not answered", command=text[:NAME], why=type(error).__name__)
@@ -139,7 +140,8 @@ class Commands:
         parts = [section(line) for line in lines]
         if not is_all:
             parts.append(context(f"Those that began last. {link(f'{self.url}/incidents', 'All of them')}"))
-        return _whispered(f"{many(len(parts), 'incident')} open", parts)
+        count = many(len(lines), "incident")
+        return _whispered(f"{count} open" if is_all else f"More than {count} open", parts)
 
 
 def _one_of(may: list[str], cluster: str | None) -> str:

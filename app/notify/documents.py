@@ -119,7 +119,7 @@ def _suspect(suspect: Suspect) -> Iterator[str]:
 
 def _undoing(recipe: Recipe) -> Iterator[Part]:
     if recipe.command and len(recipe.command) <= message.COMMAND:
-        yield Part(("To undo it:",))
+        yield Part((_line(f"To undo it, {recipe.placed}:"),))
         yield Part(tuple(recipe.command.splitlines()), is_code=True)
     elif recipe.command:
         yield Part(("How to undo it is long, and on the page.",))

@@ -10,6 +10,7 @@ from app.core.screen.talkers import talkers
 from app.core.screen.who_calls import ROWS, who_calls
 from app.notify.lines import incident_line
 from app.store import calls, incidents
+from app.store.called import calls_of
 from app.store.seen import Seen
 
 LONGEST_CALLS = timedelta(hours=6)
@@ -32,7 +33,7 @@ async def callers(
     """A table of who called in the ``minus`` before ``to_at`` and in as long before that; of one resource where
     ``what`` names it. ``seen`` is of both times."""
     heard = await calls.read(conn, cluster, to_at - 2 * minus, to_at)
-    wanted = heard.where(lambda key: what in (None, key.resource, f"{key.resource}.{key.api_group}"))
+    wanted = await calls_of(conn, cluster, heard, what, seen=seen)
     boundary = (to_at - minus).timestamp()
     found = talkers(wanted, boundary=boundary, seconds=minus.total_seconds(), most=ROWS)
     gaps = seen.unheard(to_at - 2 * minus, to_at).gaps

@@ -264,8 +264,8 @@ def _undoing(suspect: Suspect, known: Mapping[str, Known], room: int) -> Iterato
     recipe = suspect_recipe(suspect, known.get(suspect.change.id, NOTHING))
     if recipe.command and len(recipe.command) <= room:
         yield code(recipe.command)
-        if recipe.warning:
-            yield context(escape(recipe.warning, 2 * SENTENCE))
+        said = (escape(f"Run it {recipe.placed}.", SENTENCE), escape(recipe.warning, 2 * SENTENCE))
+        yield context("\n".join(filter(None, said)))
     elif recipe.command:
         yield context("How to undo it is long, and on the page.")
     elif recipe.warning:

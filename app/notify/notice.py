@@ -196,7 +196,7 @@ def _one(told: Told, item: Item) -> Message:
     if item.rollout and item.rollout.outcome is Outcome.FAILED:
         recipe = revert_recipe(change, item.known)
         if recipe.command and len(recipe.command) <= COMMAND:
-            blocks += [context("To undo it:"), code(recipe.command)]
+            blocks += [context(f"To undo it, {escape(recipe.placed, SENTENCE)}:"), code(recipe.command)]
         if recipe.warning:
             blocks.append(context(escape(recipe.warning, 2 * SENTENCE)))
     return Message(escape(sentence(told), 4 * SENTENCE), tuple(blocks))

@@ -25,7 +25,8 @@ from app.core.routes import NO_ROUTES, Routes, incident_places
 from app.core.targets import is_target
 from app.notify import events, message, notice
 from app.notify.message import Told
-from app.notify.slack import GONE, OF_THE_PLACE, BusyError, Message, RefusedError, Slack, UnansweredError
+from app.notify.slack import BusyError, Message, RefusedError, Slack, UnansweredError
+from app.notify.slack_words import DELETED, OF_THE_PLACE
 from app.notify.targets import OVER, Targets
 from app.notify.teller import Teller
 from app.store import incidents, notices, outbox, undoing
@@ -103,6 +104,7 @@ class Sender:
             if self.channel:
                 await outbox.name_channel(conn, self.channel, now=self.clock())
             await outbox.assign(conn, self._places_of, suspected=self.suspected, now=self.clock())
+            await outbox.settle(conn, suspected=self.suspected, now=self.clock())
 
     async def send(self) -> None:
         """Sends what is due next in each of Slack's channels."""
@@ -162,7 +164,8 @@ class Sender:
                     await outbox.rest(conn, due.channel, self.clock() + outbox.EACH)
                 else:
                     await outbox.rest(conn, due.channel, self.clock() + busy.wait)
-                await outbox.put_off(conn, due, self.clock() + busy.wait, maybe_there=False)
+                now = self.clock()
+                await outbox.put_off(conn, due, now + busy.wait, str(busy), maybe_there=False, now=now)
             log.warning("a place is busy", channel=due.channel, method=busy.method, again_in=busy.wait.total_seconds())
         except UnansweredError as error:
             wait = min(FIRST_WAIT * 2 ** min(due.attempts, 10), LONGEST_WAIT)
@@ -170,14 +173,15 @@ class Sender:
                 if isinstance(what, Letter) and self.clock() - what.made_at > GIVEN_UP:
                     await outbox.give_up(conn, due, f"it was tried for a day: {error}", gone=False)
                 else:
-                    await outbox.put_off(conn, due, self.clock() + wait, maybe_there=error.maybe_there)
+                    now, there = self.clock(), error.maybe_there
+                    await outbox.put_off(conn, due, now + wait, str(error), maybe_there=there, now=now)
                 in_order = outbox.IN_ORDER if isinstance(what, Letter) else IN_ORDER_IN_SLACK
                 pause = wait if due.attempts < in_order else outbox.EACH
                 await outbox.rest(conn, due.channel, self.clock() + pause)
             log.warning("a message is not told", message=due.key, why=str(error), again_in=wait.total_seconds())
         except RefusedError as error:
             async with self.engine.begin() as conn:
-                await outbox.give_up(conn, due, str(error), gone=error.code == GONE)
+                await outbox.give_up(conn, due, str(error), gone=error.code in DELETED)
                 await outbox.rest(conn, due.channel, self.clock() + outbox.EACH)
                 if error.code == OVER:
                     await outbox.turn_off(conn, due.channel, str(error))

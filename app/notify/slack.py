@@ -18,6 +18,7 @@ from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
+from app.notify.slack_words import BUSY, PASSING, UNKNOWN, UNSURE, WORDS
 from app.store.outbox import Due
 
 Json = dict[str, Any]
@@ -31,51 +32,7 @@ SKEW = timedelta(minutes=5)
 """How far our clock may be ahead of Slack's when a message is looked up."""
 PAGES = 20
 EVENT = "foreshock_message"
-GONE = "message_not_found"
-UNSURE = frozenset({"fatal_error", "internal_error", "request_timeout", "service_unavailable", "update_failed"})
-"""Errors after which it may have succeeded all the same (https://docs.slack.dev/reference/methods/chat.postMessage)."""
-MOVING = frozenset({"team_added_to_org", "org_login_required", "external_channel_migrating"})
-"""Errors that end by themselves: the workspace, or the channel, is being moved into an organisation (the same page, and
-https://docs.slack.dev/reference/methods/chat.update)."""
-_TOKEN = "FORESHOCK_SLACK_TOKEN is not good any more: copy the bot token (xoxb-…) anew, and restart"  # noqa: S105
-_ARCHIVED = (
-    "the channel is archived: unarchive it, or name another one in FORESHOCK_SLACK_CHANNEL, or in the file of routes,"
-    " and send this again"
-)
-_NOT_LET = "the workspace does not let the app post there: ask who administers it"
-_OURS = "this message is not as Slack wants it, which is a mistake of Foreshock: please report it"
-WORDS = {
-    "channel_not_found": "no such channel is known to the app, or it is deleted: FORESHOCK_SLACK_CHANNEL, or a route,"
-    " names it by the ID at the end of its details (C…); into a private channel the app has to be invited",
-    "not_in_channel": "the app is not in the channel: /invite it there",
-    "is_archived": _ARCHIVED,
-    "is_inactive": _ARCHIVED,  # what chat.update says of one
-    "invalid_auth": _TOKEN,
-    "not_authed": _TOKEN,
-    "account_inactive": _TOKEN,
-    "token_revoked": _TOKEN,
-    "token_expired": _TOKEN,
-    "not_allowed_token_type": "FORESHOCK_SLACK_TOKEN has to be a bot token (xoxb-…)",
-    "missing_scope": "the app lacks a scope: install it again with deploy/slack-app.yaml",
-    "no_permission": "the app is not in the channel: /invite it there",
-    "restricted_action": _NOT_LET,
-    "restricted_action_read_only_channel": _NOT_LET,
-    "restricted_action_thread_only_channel": _NOT_LET,
-    "restricted_action_non_threadable_channel": _NOT_LET,
-    "ekm_access_denied": _NOT_LET,
-    "team_access_not_granted": "the app is not installed in this workspace of the organisation: install it there",
-    GONE: "somebody deleted the message in Slack, so it is left alone",
-    "cant_update_message": "the message is another app's: it was posted with the token of that one",
-    "edit_window_closed": "the workspace does not let messages be edited any more after a while",
-    "msg_too_long": _OURS,
-    "msg_blocks_too_long": _OURS,
-    "invalid_blocks": _OURS,
-    "invalid_blocks_format": _OURS,
-    "no_text": _OURS,
-}
-OF_THE_PLACE = frozenset(WORDS) - {code for code, words in WORDS.items() if words == _OURS}
-OF_THE_PLACE -= {GONE, "cant_update_message", "edit_window_closed"}
-"""What is refused for where it goes, or for who asks, and not for what it is: it may be taken once anything is."""
+NOT_REACHED = "Slack is not reached: look at the network, at HTTPS_PROXY and FORESHOCK_SLACK_API"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +65,7 @@ class RefusedError(Exception):
     """Slack, or a target, does not take it, now or later. ``code`` is its own word, the message says what to do."""
 
     def __init__(self, code: str, words: str = "") -> None:
-        super().__init__(f"{words or WORDS.get(code, 'Slack refused it')} ({code})")
+        super().__init__(f"{words or WORDS.get(code, UNKNOWN)} ({code})")
         self.code = code
 
 
@@ -200,7 +157,7 @@ async def _answer(asked: Awaitable[AsyncSlackResponse]) -> Mapping[str, Any]:
     except SlackApiError as error:
         raise _meaning(error) from error
     except aiohttp.ClientConnectorError as error:  # nothing was sent
-        raise UnansweredError(f"Slack is not reached: {type(error).__name__}", maybe_there=False) from error
+        raise UnansweredError(f"{NOT_REACHED} ({type(error).__name__})", maybe_there=False) from error
     except (aiohttp.ClientError, TimeoutError) as error:
         raise UnansweredError(f"Slack did not answer: {type(error).__name__}", maybe_there=True) from error
     except AttributeError as error:  # slack_sdk takes text/plain, a proxy's mostly, for an answer of Slack
@@ -216,12 +173,12 @@ def _meaning(error: SlackApiError) -> Exception:
     if not isinstance(answer, AsyncSlackResponse):
         return UnansweredError("what answered was not Slack", maybe_there=True)
     code = answer.data.get("error", "") if isinstance(answer.data, dict) else ""
-    if answer.status_code == 429 or code in {"ratelimited", "rate_limited"}:
+    if answer.status_code == 429 or code in BUSY:
         return BusyError(_wait(answer.headers.get("Retry-After", "")), answer.api_url.rpartition("/")[2])
     if answer.status_code >= 500 or code in UNSURE or not code:
         return UnansweredError(f"Slack answered {code or answer.status_code}", maybe_there=True)
-    if code in MOVING:
-        return UnansweredError(f"Slack answered {code}", maybe_there=False)
+    if code in PASSING:
+        return UnansweredError(f"{PASSING[code]} ({code})", maybe_there=False)
     return RefusedError(code)
 
 

@@ -46,6 +46,7 @@ class Action(StrEnum):
     REVERT_DONE = "revert done"
     REVERT_FAILED = "revert failed"
     SENT_AGAIN = "sent to Slack again"
+    FORGOTTEN = "message to Slack forgotten"
     MUTED = "muted in Slack"
     UNMUTED = "unmuted in Slack"
     SETTINGS_READ = "settings read"

@@ -221,14 +221,17 @@ def _newest(cluster: str | None, status: str | None, before: tuple[datetime, str
 
 async def list_with_suspected(
     conn: AsyncConnection, *, cluster: str | None, before: tuple[datetime, str] | None, limit: int, suspected: int
-) -> tuple[list[Incident], list[Incident]]:
-    """As list_incidents, and beside it the newest that are only suspected. One query."""
+) -> tuple[list[Incident], list[Incident], dict[str, FirstSuspect | None]]:
+    """As list_incidents, beside it the newest that are only suspected, and the first_suspects of both. One query."""
     parts = (_newest(cluster, None, before, limit=limit), _newest(cluster, "suspected", None, limit=suspected))
     both = union_all(*(select(part.subquery()) for part in parts)).subquery()
-    query = select(both).order_by(both.c.started_at.desc(), both.c.id.desc())
-    found = [_incident(row) for row in await conn.execute(query)]
+    newest = (rankings.c.incident_id == both.c.id) & (rankings.c.at == both.c.ranked_at)
+    query = select(both, rankings.c.at.label("newest"), *_FIRST).outerjoin(rankings, newest)
+    rows = (await conn.execute(query.order_by(both.c.started_at.desc(), both.c.id.desc()))).all()
+    found = [_incident(row) for row in rows]
     quiet = [one for one in found if one.status == "suspected"]
-    return [one for one in found if one.status != "suspected"], quiet
+    called = [one for one in found if one.status != "suspected"]
+    return called, quiet, {row.id: _first(row) for row in rows if row.newest is not None}
 
 
 async def list_near(conn: AsyncConnection, *, start: datetime, end: datetime) -> list[Incident]:
@@ -346,20 +349,27 @@ class FirstSuspect:
         return cls(resource.kind, resource.name, first.probability, ranking.none_of_these)
 
 
+_suspect = rankings.c.payload["suspects"][0]
+_FIRST: tuple[ColumnElement[Any], ...] = (
+    _suspect["change"]["resource"]["kind"].astext.label("first_kind"),
+    _suspect["change"]["resource"]["name"].astext.label("first_name"),
+    _suspect["probability"].astext.cast(Float).label("first_probability"),
+    rankings.c.payload["none_of_these"].astext.cast(Float).label("none_of_these"),
+)
+"""A FirstSuspect, of a ranking of which the rest is not read."""
+
+
+def _first(row: Row[Any]) -> FirstSuspect | None:
+    if row.first_name is None:
+        return None
+    return FirstSuspect(row.first_kind, row.first_name, row.first_probability, row.none_of_these)
+
+
 async def first_suspects(conn: AsyncConnection, incident_ids: Sequence[str]) -> dict[str, FirstSuspect | None]:
-    """The first suspect of each incident whose ranking there is, None where that has none, without reading the rest."""
-    first = rankings.c.payload["suspects"][0]
-    resource = first["change"]["resource"]
+    """The first suspect of each incident whose ranking there is, None where that has none."""
     query = (
-        select(
-            incidents.c.id,
-            resource["kind"].astext.label("kind"),
-            resource["name"].astext.label("name"),
-            first["probability"].astext.cast(Float).label("probability"),
-            rankings.c.payload["none_of_these"].astext.cast(Float).label("none_of_these"),
-        )
+        select(incidents.c.id, *_FIRST)
         .join(rankings, (rankings.c.incident_id == incidents.c.id) & (rankings.c.at == incidents.c.ranked_at))
         .where(incidents.c.id.in_(incident_ids))
     )
-    found = await conn.execute(query)
-    return {row.id: FirstSuspect(*row[1:]) if row.name is not None else None for row in found}
+    return {row.id: _first(row) for row in await conn.execute(query)}

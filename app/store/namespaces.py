@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 from sqlalchemy import text
@@ -13,21 +14,23 @@ from app.failures import Expected
 _NEAREST = 3
 _A_LENGTH = re.compile(r"(?:[0-9]+[smhdw])+", re.IGNORECASE)
 
-_SEEN = text(
+_UNSEEN = text(
     """
-SELECT FROM clusters c JOIN kinds k ON true, LATERAL (
-  SELECT FROM objects o WHERE o.cluster_id = c.id AND o.kind_id = k.id
-    AND o.namespace_id = (SELECT id FROM words WHERE word = :namespace)
-  UNION ALL
-  SELECT FROM objects o WHERE o.cluster_id = c.id AND o.kind_id = k.id AND k.api_group = '' AND k.kind = 'Namespace'
-    AND o.namespace_id = 0 AND o.name = :namespace
-  LIMIT 1) o
-WHERE c.name = coalesce(CAST(:cluster AS text), c.name)
-LIMIT 1
+SELECT w.namespace FROM unnest(CAST(:namespaces AS text[])) WITH ORDINALITY AS w (namespace, place)
+WHERE NOT EXISTS (
+  SELECT FROM clusters c JOIN kinds k ON true, LATERAL (
+    SELECT FROM objects o WHERE o.cluster_id = c.id AND o.kind_id = k.id
+      AND o.namespace_id = (SELECT id FROM words WHERE word = w.namespace)
+    UNION ALL
+    SELECT FROM objects o WHERE o.cluster_id = c.id AND o.kind_id = k.id AND k.api_group = '' AND k.kind = 'Namespace'
+      AND o.namespace_id = 0 AND o.name = w.namespace
+    LIMIT 1) o
+  WHERE c.name = coalesce(CAST(:cluster AS text), c.name))
+ORDER BY w.place
 """
 )
-"""An object in it, of whatever kind, or it itself: a look into an index of ``objects`` for each kind. What a change was
-of is an object."""
+"""Those without an object in it, of whatever kind, or it itself: a look into an index of ``objects`` for each kind.
+What a change was of is an object."""
 _NAMES = text(
     """
 SELECT DISTINCT names.name FROM clusters c, LATERAL (
@@ -56,12 +59,23 @@ async def check_namespace(conn: AsyncConnection, cluster: str | None, namespace:
 
 async def unknown_namespace(conn: AsyncConnection, cluster: str | None, namespace: str | None) -> str:
     """The same as a sentence; "" for one that is known."""
-    asked = {"cluster": cluster, "namespace": namespace}
-    if not namespace or (await conn.execute(_SEEN, asked)).first() is not None:
-        return ""
+    said = await unknown_namespaces(conn, cluster, [namespace] if namespace else ())
+    return said[0] if said else ""
+
+
+async def unknown_namespaces(conn: AsyncConnection, cluster: str | None, named: Iterable[str]) -> list[str]:
+    """The same, a sentence for each that is not known. Two statements, or none."""
+    wanted = list(dict.fromkeys(named))
+    asked = {"cluster": cluster, "namespaces": wanted}
+    unknown = (await conn.scalars(_UNSEEN, asked)).all() if wanted else ()
+    is_name = any(not _A_LENGTH.fullmatch(one) for one in unknown)
+    names = (await conn.scalars(_NAMES, {"cluster": cluster})).all() if is_name else ()
+    return [_said(one, cluster, names) for one in unknown]
+
+
+def _said(namespace: str, cluster: str | None, names: Sequence[str]) -> str:
     said = f"no namespace {namespace!r} is recorded{f' in {cluster}' if cluster else ''}"
     if _A_LENGTH.fullmatch(namespace):
         return f"{said}; a length of time is written {namespace.lower()}"
-    names = (await conn.scalars(_NAMES, {"cluster": cluster})).all()
     near = get_close_matches(namespace.lower(), names, n=_NEAREST)
     return f"{said}; the nearest: {', '.join(near)}" if near else said

@@ -22,10 +22,12 @@ from sqlalchemy import (
     Update,
     and_,
     bindparam,
+    case,
     delete,
     func,
     insert,
     literal,
+    or_,
     select,
     text,
     update,
@@ -60,8 +62,13 @@ good costs little, and not later: who was not told for a day is not called for i
 EACH_EDIT, AHEAD = timedelta(seconds=1.5), timedelta(seconds=10)
 """An edit takes so much time of all edits, which may be so far ahead of it: 47 a minute at the most, and those of
 incidents come first."""
+OLD = f"it began more than {KEPT.days} days ago, and is told no more"
+MERGED = "it is part of another incident by now, and is told there"
+_NOT_PUT_OFF = {"put_off": "", "put_off_since": None}
 _channels, _messages = slack_tables.channels, slack_tables.messages
 _m = _messages.c
+GIVEN_UP = and_(_m.error != "", ~_m.dismissed)
+"""Of messages those that wait for somebody."""
 
 _NEW = text("""
     SELECT i.id, c.name AS cluster, i.severity, i.scope, i.started_at
@@ -70,7 +77,7 @@ _NEW = text("""
         AND (i.ranked_at IS NOT NULL OR i.news_at <= :unranked)
         AND NOT EXISTS (SELECT FROM slack_messages m WHERE m.incident_id = i.id)
 """)
-_DUE = text(r"""
+_DUE_WHERE = r"""
     WITH incident_due AS (
         SELECT m.id, v.version, i.started_at
         FROM incidents i
@@ -86,7 +93,7 @@ _DUE = text(r"""
         ) v
         WHERE i.started_at > :kept AND (i.status <> 'suspected' OR :suspected)
             AND (m.ts IS NOT NULL OR i.status <> 'merged')
-            AND m.shown ->> 'version' IS DISTINCT FROM v.version
+            AND m.shown ->> 'version' IS DISTINCT FROM v.version AND {which}
     ), due AS (
         SELECT id, version, 0 AS urgency, started_at AS since FROM incident_due
         UNION ALL
@@ -94,21 +101,28 @@ _DUE = text(r"""
             CASE WHEN m.ts IS NULL THEN n.opened_at ELSE m.not_before END
         FROM slack_notices n
         JOIN slack_messages m ON m.notice_id = n.id AND m.part = 0
-        WHERE n.wanted <> ''
+        WHERE n.wanted <> '' AND {which}
         UNION ALL
         SELECT m.id, '', CASE WHEN m.notice_id IS NULL THEN 0 ELSE 2 END, coalesce(i.started_at, p.not_before)
         FROM slack_messages m
         JOIN slack_messages p ON p.part = 0
             AND (p.incident_id = m.incident_id AND p.channel = m.channel OR p.notice_id = m.notice_id)
         LEFT JOIN incidents i ON i.id = m.incident_id
-        WHERE m.part > 0 AND m.ts IS NULL AND p.ts IS NOT NULL
+        WHERE m.part > 0 AND m.ts IS NULL AND p.ts IS NOT NULL AND {which}
             AND NOT EXISTS (
                 SELECT FROM slack_messages e
                 WHERE (e.incident_id = m.incident_id AND e.channel = m.channel OR e.notice_id = m.notice_id)
                     AND e.part BETWEEN 1 AND m.part - 1 AND e.ts IS NULL AND e.error = ''
-                    AND NOT (:to_targets AND e.attempts > :in_order)
+                    AND NOT (e.channel ~ '^[a-z]' AND e.attempts > :in_order)
             )
     )
+"""
+DUE = _DUE_WHERE.format(which="true")
+"""What is to be sent, by the ids of messages, whether or not it is given up: only that waits."""
+DUE_PUT_OFF = _DUE_WHERE.format(which="m.put_off_since IS NOT NULL")
+"""Of that what is tried in vain: it is looked for often, and mostly there is little of it."""
+_DUE = text(f"""
+{DUE}
     SELECT m.*, p.ts AS thread_ts, due.version, of.method
     FROM due
     JOIN slack_messages m ON m.id = due.id
@@ -126,11 +140,15 @@ _DUE = text(r"""
     ORDER BY due.urgency, due.since, m.incident_id, m.notice_id, m.part
     LIMIT 1
     FOR UPDATE OF c SKIP LOCKED
-""")
+""")  # noqa: S608 - it is made of words of our own
 """Incidents first, then what is new, then what was said of it, then what was told longest ago. Who claims a message
 holds its channel: another process takes none of that meanwhile, and sees that it is too soon afterwards."""
 
-
+_SETTLE = text(f"""
+    {DUE_PUT_OFF}
+    UPDATE slack_messages m SET put_off = '', put_off_since = NULL, attempts = 0
+    WHERE m.put_off_since IS NOT NULL AND NOT EXISTS (SELECT FROM due WHERE due.id = m.id)
+""")  # noqa: S608 - it is made of words of our own
 _PACE = text("""
     INSERT INTO slack_channels AS c (id, since, quiet_until) VALUES (:edit, :now, :now + :each)
     ON CONFLICT (id) DO UPDATE SET quiet_until = greatest(c.quiet_until, :now) + :each WHERE c.quiet_until <= :ahead
@@ -247,11 +265,16 @@ async def owe(
     await conn.execute(upsert(_messages).values(**which, **fixed).on_conflict_do_nothing())
 
 
+def due_at(now: datetime, *, suspected: bool) -> dict[str, object]:
+    """What DUE asks for."""
+    return {"suspected": suspected, "kept": now - KEPT, "in_order": IN_ORDER}
+
+
 async def claim(conn: AsyncConnection, *, to_targets: bool, suspected: bool, now: datetime) -> Due | None:
     """What is to be sent next to Slack, or to a target, which is the caller's for CLAIM; None where nothing is due, or
     it is too soon. In its place nothing else is claimed meanwhile, unless the caller lets it ``rest`` for less."""
-    asked = {"to_targets": to_targets, "suspected": suspected, "now": now, "kept": now - KEPT, "ahead": now + AHEAD}
-    asked |= {"in_order": IN_ORDER, "edit": EDIT, "look": LOOK, "look_in_thread": LOOK_IN_THREAD}
+    asked = {"to_targets": to_targets, "now": now, "ahead": now + AHEAD, **due_at(now, suspected=suspected)}
+    asked |= {"edit": EDIT, "look": LOOK, "look_in_thread": LOOK_IN_THREAD}
     row = (await conn.execute(_DUE, asked)).one_or_none()
     if row is None:
         return None
@@ -306,7 +329,7 @@ async def sent(conn: AsyncConnection, due: Due, ts: str, *, shown: Shown, reply:
     """It is there as ``ts``, and shows that; where ``reply`` is not empty it is to follow in the thread."""
     kept = None if due.part else msgspec.to_builtins(shown)
     done = {"ts": ts, "shown": kept, "trying_since": None, "attempts": 0, "not_before": now, "error": ""}
-    await conn.execute(_this(due, **done))
+    await conn.execute(_this(due, **done, **_NOT_PUT_OFF))
     if due.notice_id is not None and not due.part and shown.version:
         notices = slack_tables.notices
         # What was wanted when it was claimed is met, but not what a look found meanwhile; a letter may be of long ago.
@@ -343,7 +366,8 @@ async def take_up(conn: AsyncConnection, channel: str, codes: Collection[str], *
     """What was given up of incidents in a channel, for one of these codes, is due again."""
     refused = _m.error.regexp_match(rf"\((?:{'|'.join(sorted(codes))})\)$")
     lately = _m.not_before.between(now - TAKEN_UP, now - REFUSED_FOR)
-    again = update(_messages).where(_m.channel == channel, _m.incident_id.is_not(None), _m.error != "", refused, lately)
+    of_incidents = (_m.channel == channel, _m.incident_id.is_not(None), GIVEN_UP)
+    again = update(_messages).where(*of_incidents, refused, lately)
     await conn.execute(again.values(error="", attempts=0, not_before=now))
 
 
@@ -357,67 +381,30 @@ async def read_off(conn: AsyncConnection) -> dict[str, str]:
     return {row.id: row.off for row in await conn.execute(select(_channels).where(_channels.c.off != ""))}
 
 
-async def put_off(conn: AsyncConnection, due: Due, until: datetime, *, maybe_there: bool) -> None:
-    """It is tried again then. ``maybe_there``: it may have been posted; else it was not."""
+async def put_off(
+    conn: AsyncConnection, due: Due, until: datetime, why: str, *, maybe_there: bool, now: datetime
+) -> None:
+    """It is tried again then; ``why`` holds no secret, and is kept until it is told. ``maybe_there``: it may have been
+    posted; else it was not."""
     since = {} if maybe_there else {"trying_since": due.trying_since}
-    await conn.execute(_this(due, not_before=until, **since))
+    waits = {"put_off": why, "put_off_since": func.coalesce(_m.put_off_since, now)}
+    await conn.execute(_this(due, not_before=until, **waits, **since))
+
+
+async def settle(conn: AsyncConnection, *, suspected: bool, now: datetime) -> None:
+    """What was put off and is not owed any more, as a verdict that is taken back, is not tried in vain either: what is
+    owed next begins anew."""
+    await conn.execute(_SETTLE, due_at(now, suspected=suspected))
 
 
 async def give_up(conn: AsyncConnection, due: Due, error: str, *, gone: bool) -> None:
     """It is not tried again until somebody says so, or it is taken up; ``error`` says why and what to do.
 
-    What is refused is not there, unless an earlier try put it there. What is ``gone`` from Slack would be posted anew.
+    What is refused is not there, unless an earlier try put it there. What is ``gone`` from Slack would be posted anew;
+    who deleted it there does not want it, so it is dismissed.
     """
     anew = {"ts": None, "shown": None, "trying_since": None} if gone else {"trying_since": due.trying_since}
-    await conn.execute(_this(due, error=error, **anew))
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """A message that was given up: its ``key``, of which incident ("": of changes), whether a reply, why, and whether
-    it was never posted. ``began_at`` is when what it tells of did."""
-
-    key: str
-    incident_id: str
-    title: str
-    began_at: datetime
-    part: int
-    channel: str
-    error: str
-    posted: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """How messages get through: how many are there, how many of those that were tried still wait, and what failed."""
-
-    there: int
-    waiting: int
-    failed: tuple[Failed, ...]
-
-
-async def read_delivery(conn: AsyncConnection, *, limit: int = 100) -> Delivery:
-    """The newest ``limit`` failures. Two queries."""
-    waiting = _m.error.__eq__("") & (_m.ts.is_(None) | (_m.attempts > 0))
-    counted = select(func.count(_m.ts), func.count().filter(waiting))
-    there, left = (await conn.execute(counted)).one()
-    i, n = tables.incidents.c, slack_tables.notices.c
-    began = func.coalesce(i.started_at, n.opened_at)
-    title = func.coalesce(i.title, n.title)
-    query = (
-        select(_m.incident_id, _m.notice_id, title.label("title"), began.label("began_at"), _m.part, _m.channel)
-        .add_columns(_m.error, _m.ts.is_not(None).label("posted"))
-        .outerjoin(tables.incidents, _m.incident_id == i.id)
-        .outerjoin(slack_tables.notices, _m.notice_id == n.id)
-        .where(_m.error != "")
-        .order_by(began.desc(), _m.id)
-        .limit(limit)
-    )
-    failed = [
-        Failed(key_of(row.incident_id, row.notice_id, row.part, row.channel), row.incident_id or "", *row[2:])
-        for row in await conn.execute(query)
-    ]
-    return Delivery(there, left, tuple(failed))
+    await conn.execute(_this(due, error=error, dismissed=gone, **anew, **_NOT_PUT_OFF))
 
 
 async def move(
@@ -436,7 +423,8 @@ async def move(
         select(_m.channel, i.id.label("incident_id"), c.name, i.severity, i.scope, i.started_at)
         .join(tables.incidents, i.id == _m.incident_id)
         .join(tables.clusters, c.id == i.cluster_id)
-        .where(_m.error != "", _m.part == 0, _m.channel.regexp_match("^[CG]"), _m.channel.not_in(named), *_named(key))
+        .where(GIVEN_UP, over(now) == "", _m.part == 0, _m.channel.regexp_match("^[CG]"), _m.channel.not_in(named))
+        .where(*_named(key))
     )
     for row in (await conn.execute(given_up)).all():
         new = New(row.incident_id, row.name, row.severity, tuple(row.scope.get("namespaces") or ()), row.started_at)
@@ -449,13 +437,40 @@ async def move(
 
 
 async def try_again(conn: AsyncConnection, key: str = "", *, now: datetime) -> int:
-    """What was given up is due again: the message of this key, "": all. How many that were."""
-    again = update(_messages).where(_m.error != "", *_named(key)).values(error="", attempts=0, not_before=now)
+    """What was given up is due again, unless it is over: the message of this key, "": all that wait for somebody. How
+    many that were."""
+    which = _m.error != "" if key else GIVEN_UP
+    found = select(_m.id).outerjoin(tables.incidents, tables.incidents.c.id == _m.incident_id)
+    sendable = found.where(which, over(now) == "", *_named(key)).correlate(None)
+    anew = {"error": "", "dismissed": False, "attempts": 0, "not_before": now}
+    again = update(_messages).where(_m.id.in_(sendable)).values(anew)
     on = update(_channels).where(_channels.c.off != "").values(off="", quiet_until=now)
     if key:
         on = on.where(_channels.c.id == key.partition("@")[2])
     await conn.execute(on)
     return (await conn.execute(again)).rowcount
+
+
+async def forget(conn: AsyncConnection, key: str) -> int:
+    """Nobody is to mend any more that the message of this key was given up. How many that were."""
+    gone = update(_messages).where(GIVEN_UP, *_named(key)).values(dismissed=True)
+    return (await conn.execute(gone)).rowcount
+
+
+async def why_over(conn: AsyncConnection, key: str, *, now: datetime) -> str:
+    """Why the message of this key is not sent any more, whoever asks for it; "" where it may be."""
+    found = select(over(now)).outerjoin(tables.incidents, tables.incidents.c.id == _m.incident_id)
+    return (await conn.execute(found.select_from(_messages).where(*_named(key)))).scalar() or ""
+
+
+def over(now: datetime) -> ColumnElement[str]:
+    """OLD, or MERGED, for a message beside its incident; "" where it may be sent yet (see DUE)."""
+    i, above = tables.incidents.c, _messages.alias("above")
+    own = (above.c.incident_id == _m.incident_id, above.c.channel == _m.channel, above.c.part == 0)
+    threaded = select(above.c.id).where(*own, above.c.ts.is_not(None)).correlate(_messages).exists()
+    untold = or_(and_(_m.part == 0, _m.ts.is_(None)), and_(_m.part > 0, ~threaded))
+    old = and_(i.started_at <= now - KEPT, or_(_m.part == 0, ~threaded))
+    return case((old, OLD), (and_(i.status == "merged", untold), MERGED), else_="")
 
 
 def _named(key: str) -> tuple[ColumnElement[bool], ...]:
@@ -466,9 +481,3 @@ def _named(key: str) -> tuple[ColumnElement[bool], ...]:
     part, _, target = rest_of.partition("@")
     own = _m.notice_id == int(of[1:]) if of.startswith("n") else _m.incident_id == of
     return own, _m.channel == target if target else _m.channel.regexp_match("^[CG]"), _m.part == int(part)
-
-
-async def count_failed(conn: AsyncConnection) -> int:
-    """How many messages were given up. One query."""
-    failed: int = (await conn.execute(select(func.count()).where(_m.error != ""))).scalar_one()
-    return failed

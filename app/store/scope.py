@@ -82,6 +82,7 @@ names no namespace is the whole cluster's."""
 VISIBLE = {
     "clusters": _among("t.id"),
     "recorded": _KNOWN,
+    "remarks": _whole(),  # they name what they like
     "words": "true",  # reached by the numbers of rows that are shown; nothing lists them
     # names may be a project's; each is looked for by the index of objects
     "kinds": f"""(SELECT true FROM objects o WHERE {_whole("o.cluster_id")} AND o.kind_id = t.id LIMIT 1)

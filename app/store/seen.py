@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -13,18 +13,17 @@ from sqlalchemy import CTE, Row, Select, Text, bindparam, func, literal_column, 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.changes.report import TO_THE_END
-from app.core.clusters import alerts_alone
+from app.core.clusters import About, alerts_alone, remark, unknown
 from app.core.model import Gap
 from app.core.watching import Followed
 from app.failures import Expected
 from app.store.collectors import Standing
 from app.store.reach import ALERTS, AUDIT_LOG, TELL_OF_CHANGES
-from app.store.tables import changes, clusters, collectors, gaps, kinds, recorded
+from app.store.remarks import REMARKED
+from app.store.tables import changes, clusters, collectors, gaps, kinds, recorded, remarks
 
 MOST_GAPS = 100
 """The latest gaps that an answer names."""
-MOST_NAMED = 20
-"""Clusters that are named to who asked for another."""
 
 CLUSTER = bindparam("cluster", type_=Text)
 FROM_AT = bindparam("from_at", type_=changes.c.at.type)
@@ -43,6 +42,8 @@ class Freshness:
 
     cluster: str
     sources: Mapping[str, datetime]
+    remarked: Mapping[About, str] = field(default_factory=dict)
+    """What lately came of it that is not as it should be, in words."""
 
     @property
     def at(self) -> datetime | None:
@@ -80,13 +81,17 @@ class Seen:
         gaps = (Gap(cluster, "", end, to_at, why) for cluster, end in ends if end < to_at - TO_THE_END)
         return replace(self, gaps=(*self.gaps, *gaps))
 
-    def remark(self, cluster: str) -> str:
-        """What is to be said of a cluster of which nothing but alerts was ever told; "" of any other."""
+    def remarks(self, cluster: str) -> list[str]:
+        """What is to be said of what is sent of a cluster: that it is alerts alone, that some of it is lost."""
         followed = {one.cluster for one in self.followed}
-        alone = {one.cluster for one in self.freshness if one.sources.keys() == {ALERTS}} - followed
-        if cluster not in alone:
-            return ""
-        return alerts_alone(cluster, [one.cluster for one in self.freshness if one.cluster not in alone])
+        alone = {one.cluster for one in self.freshness if _tells_alerts_alone(one)} - followed
+        others = [one.cluster for one in self.freshness if one.cluster not in alone]
+        said = [text for one in self.freshness if one.cluster == cluster for text in one.remarked.values()]
+        return [*([alerts_alone(cluster, others)] if cluster in alone else []), *said]
+
+
+def _tells_alerts_alone(fresh: Freshness) -> bool:
+    return fresh.sources.keys() == {ALERTS} or (not fresh.sources and fresh.remarked.keys() == {About.ALERTS})
 
 
 def several(**queries: Select[Any]) -> Select[Any]:
@@ -101,15 +106,19 @@ def several(**queries: Select[Any]) -> Select[Any]:
 
 def mine_of(*, named: bool) -> CTE:
     """The cluster that is asked for, or all."""
-    query = select(clusters.c.id, clusters.c.name)
-    return (query.where(clusters.c.name == CLUSTER) if named else query).cte("mine")
+    c = clusters.c
+    query = select(c.id, c.name)
+    return (query.where(c.name == CLUSTER) if named else query).cte("mine")
 
 
 def fresh(mine: CTE) -> Select[Any]:
-    """Up to when each source tells of each cluster."""
-    r = recorded.c
-    told = select(func.json_object_agg(r.source, r.to_at)).where(r.cluster_id == mine.c.id).scalar_subquery()
-    return select(mine.c.name, told.label("sources")).order_by(mine.c.name)
+    """Up to when each source tells of each cluster, and what is to be said of it."""
+    r, m, said = recorded.c, mine.c, remarks.c
+    told = select(func.json_object_agg(r.source, r.to_at)).where(r.cluster_id == m.id).scalar_subquery()
+    lately = said.at > func.clock_timestamp() - REMARKED
+    remarked = select(func.json_object_agg(said.about, func.json_build_array(said.why, said.since, said.at)))
+    of = remarked.where(said.cluster_id == m.id, lately).scalar_subquery()
+    return select(m.name, told.label("sources"), of.label("remarked")).order_by(m.name)
 
 
 def followed(mine: CTE) -> Select[Any]:
@@ -161,10 +170,13 @@ async def read_seen(
     row = (await conn.execute(query, {name: one for name, one in values.items() if one is not None})).one()
     seen = seen_of(row, from_at, to_at)
     if cluster is not None and not seen.freshness:
-        known = (await conn.scalars(select(clusters.c.name).order_by(clusters.c.name).limit(MOST_NAMED))).all()
-        names = f"known are {', '.join(known)}" if known else "nothing is recorded yet"
-        raise UnknownClusterError(f"there is no cluster {cluster!r}: {names}")
+        raise await unknown_cluster(conn, cluster)
     return seen
+
+
+async def unknown_cluster(conn: AsyncConnection, cluster: str) -> UnknownClusterError:
+    """What to raise of a cluster of which nothing is recorded. One query."""
+    return UnknownClusterError(unknown(cluster, await conn.scalars(select(clusters.c.name))))
 
 
 def time_of(text: str) -> datetime:
@@ -179,6 +191,16 @@ def _sources(found: dict[str, str] | None) -> dict[str, datetime]:
     )
 
 
+def _remarked(found: dict[str, tuple[str, str, str]] | None) -> dict[About, str]:
+    """In the order in which they are declared; of each why, since when, when last."""
+    told = found or {}
+    return {
+        about: remark(about, told[about][0], since=time_of(told[about][1]), at=time_of(told[about][2]))
+        for about in About
+        if about in told
+    }
+
+
 def seen_of(row: Row[Any], from_at: datetime | None, to_at: datetime | None) -> Seen:
     """What the columns fresh, blind, followed and known of a row say."""
     recorded = [
@@ -190,7 +212,10 @@ def seen_of(row: Row[Any], from_at: datetime | None, to_at: datetime | None) -> 
     unseen = tuple(gap for one, found in zip(followed, told, strict=True) for gap in one.gaps(time_of(found["now"])))
     within = [gap for gap in unseen if (not from_at or gap.to_at > from_at) and (not to_at or gap.from_at < to_at)]
     return Seen(
-        freshness=tuple(Freshness(found["name"], _sources(found["sources"])) for found in row.fresh or ()),
+        freshness=tuple(
+            Freshness(found["name"], _sources(found["sources"]), _remarked(found["remarked"]))
+            for found in row.fresh or ()
+        ),
         gaps=tuple(sorted([*recorded, *within], key=lambda gap: (gap.from_at, gap.cluster, gap.kind))),
         kinds=tuple(found["kind"] for found in row.known or ()),
         unseen=unseen,

@@ -100,7 +100,12 @@ messages = Table(  # store/outbox.py: the message of an incident or a notice, an
     Column("trying_since", at),  # it may have been posted since then: nobody answered
     Column("attempts", Integer, nullable=False),  # that failed in a row
     Column("not_before", at, nullable=False),
+    Column(
+        "put_off", Text, nullable=False, server_default=""
+    ),  # why it was not taken when it was tried last; "": it was
+    Column("put_off_since", at),  # since when it is tried in vain; NULL: it is not
     Column("error", Text, nullable=False),  # why it is given up, and what to do; "" while it is not
+    Column("dismissed", Boolean, nullable=False, server_default=text("false")),  # given up, and nobody is to mend that
     UniqueConstraint("incident_id", "channel", "part"),  # the messages of an incident in a channel
     UniqueConstraint("notice_id", "part"),  # those of a notice
     Index(None, "part", postgresql_where=text("ts IS NULL")),  # replies that are to be posted

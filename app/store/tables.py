@@ -34,6 +34,16 @@ clusters = Table(
     Column("name", Text, nullable=False, unique=True),  # the code of a name
 )
 
+remarks = Table(  # what is to be said of a cluster
+    "remarks",
+    metadata,
+    Column("cluster_id", Integer, ForeignKey("clusters.id"), primary_key=True),
+    Column("about", Text, primary_key=True),  # core.clusters.About
+    Column("since", at, nullable=False),
+    Column("at", at, nullable=False),  # the last time
+    Column("why", Text, nullable=False),
+)
+
 recorded = Table(  # up to when each source tells of a cluster
     "recorded",
     metadata,

@@ -330,6 +330,24 @@ async def read_digests(conn: AsyncConnection, *, most: int, now: datetime) -> fr
     return frozenset(found.scalars())
 
 
+KNOWN_EXPIRED = timedelta(days=90)
+"""So long after it expired a token is known as one that has."""
+
+
+async def read_expired(conn: AsyncConnection, *, most: int, now: datetime) -> frozenset[bytes]:
+    """Of the credentials of programs that expired lately and were not revoked, what is stored of them; of more than
+    ``most`` those that expired last."""
+    t = tables.tokens.c
+    found = await conn.execute(
+        select(t.digest)
+        .where(t.purpose.not_in([Purpose.LOGIN.value, Purpose.SESSION.value]), t.revoked_at.is_(None))
+        .where(t.expires_at <= now, t.expires_at > now - KNOWN_EXPIRED)
+        .order_by(t.expires_at.desc())
+        .limit(most)
+    )
+    return frozenset(found.scalars())
+
+
 async def note_used(conn: AsyncConnection, used: Mapping[int, datetime]) -> None:
     """Notes when tokens, by their ids, were used last: to the hour, and of a session, which ends when it is IDLE, to
     five minutes."""

@@ -115,6 +115,12 @@ class OneIncident(Answer):
     incident: shapes.Incident
 
 
+class SaidIncident(OneIncident):
+    """An incident as it is after something was said of it."""
+
+    remarks: list[str] = Field(description="what of it names nothing that is recorded, in sentences; it is kept")
+
+
 class Suspects(Answer):
     """The newest ranking of an incident; ``items`` is empty while it was not ranked."""
 
@@ -133,6 +139,12 @@ class Calls(Answer):
     now_from: datetime
     before_from: datetime
     to: datetime
+
+
+class Metrics(Answer):
+    """The names of all series that are stored of a cluster."""
+
+    items: list[shapes.Metric]
 
 
 class Lines(Answer):

@@ -19,6 +19,7 @@ from app.core.screen.elsewhere import elsewhere
 from app.core.screen.incident_report import incident_report
 from app.core.screen.talkers import WEIGHTS, talkers
 from app.store import calls, history, incidents, objects, search, surroundings, timeline
+from app.store.called import calls_of
 from app.store.namespaces import check_namespace
 from app.store.seen import Seen, read_seen
 from app.web import answers, examples, params, problems, shapes
@@ -176,24 +177,24 @@ async def list_rollouts(
 async def list_calls(asked: Annotated[params.CallsAsked, Query()], conn: Conn, request: Request) -> answers.Calls:
     """Now is the ``minus`` before ``at``, before is as long again before that. Those that rose most come first.
 
-    Calls that are alike in ``by`` are added up; what is not asked for there is null.
+    Calls that are alike in ``by`` are added up; what is not asked for there is null. 422 for a ``resource`` that is
+    neither known nor was ever called.
     """
     check_whole(request, asked.cluster)
     to_at = asked.at or deps_of(request).clock()
     now_from, before_from = to_at - asked.minus, to_at - 2 * asked.minus
     if asked.minus < timedelta(seconds=SLOT_SECONDS):
         raise Problem(422, f"minus: must not be shorter than the {SLOT_SECONDS} s in which calls are counted", "minus")
+    seen = (await read_seen(conn, asked.cluster, from_at=before_from, to_at=to_at)).unheard(before_from, to_at)
     counts = await calls.read(conn, asked.cluster, before_from, to_at)
-    what = asked.resource
     found = talkers(
-        counts if what is None else counts.where(lambda key: what in (key.resource, f"{key.resource}.{key.api_group}")),
+        await calls_of(conn, asked.cluster, counts, asked.resource, seen=seen),
         boundary=now_from.timestamp(),
         seconds=asked.minus.total_seconds(),
         most=asked.limit,
         by=asked.by.split(","),
         weight=WEIGHTS[asked.order],
     )
-    seen = (await read_seen(conn, asked.cluster, from_at=before_from, to_at=to_at)).unheard(before_from, to_at)
     return answers.Calls(
         items=[shapes.Call.of(talker) for talker in found],
         now_from=now_from,
@@ -224,7 +225,7 @@ async def list_incidents(
         earliest = min((incident.started_at for incident in found), default=None)
         seen = await read_seen(conn, asked.cluster, from_at=earliest, to_at=None)
     return answers.Incidents(
-        items=[shapes.Incident.of(incident, first.get(incident.id)) for incident in found],
+        items=[shapes.Incident.listed(incident, first.get(incident.id)) for incident in found],
         next=listing.encode(found[-1].started_at, found[-1].id) if len(found) == asked.limit else None,
         **answers.context(seen),
     )

@@ -33,7 +33,8 @@ class SaidOfIncident(BaseModel):
         Field(description="what it is, in a line", examples=["Checkout answers with errors"]),
     ] = None
     severity: Annotated[
-        Literal["critical", "error", "warning", "info"] | None, Field(description="as the alerts' label")
+        Literal["page", "critical", "error", "warning", "info"] | None,
+        Field(description="of an alert's label, the words that people choose from"),
     ] = None
     started_at: Annotated[
         Annotated[params.Time, BeforeValidator(written)] | None,

@@ -24,7 +24,7 @@ from app.core.roles import Role
 from app.core.screen.axis import Axis, Tick, ticks
 from app.core.screen.plots import ENDLESS, Marker, markers, plot
 from app.store import lines, surroundings
-from app.store.seen import Seen
+from app.store.seen import Seen, unknown_cluster
 from app.store.series import TooMuchError
 from app.web import templates, windows
 from app.web.auth import Needs
@@ -73,6 +73,12 @@ class ControlPlanePage:
     @property
     def empty(self) -> bool:
         return not any(group.graphs for group in self.groups)
+
+    @property
+    def others(self) -> bool:
+        """Whether metrics are recorded up to within this time, and none of them is of the control plane."""
+        at = self.metrics_at
+        return self.empty and at is not None and self.axis.from_at < at <= self.axis.to_at
 
 
 def explored(panel: Panel) -> dict[str, Any]:
@@ -144,7 +150,7 @@ async def read_control_plane(request: Request, cluster: str, asked: Annotated[wi
     async with reading(request) as conn:
         around = await surroundings.read_surroundings(conn, cluster, from_at=axis.from_at, to_at=axis.to_at)
         if not around.seen.freshness:
-            raise Problem(404, "there is no cluster of this name", "cluster")
+            raise await unknown_cluster(conn, cluster)
         made = await measured(conn, cluster, axis)
     groups = await run_in_threadpool(lambda: groups_of(made(), axis))
     page = ControlPlanePage(

@@ -18,7 +18,6 @@ from app.web.auth import Needs
 from app.web.control_plane import CALLS_LONGEST, explored, measured
 from app.web.curves import told
 from app.web.deps import deps_of
-from app.web.problems import Problem
 from app.web.reading import check_whole
 from app.web.representations import Negotiated
 
@@ -39,8 +38,6 @@ async def read_control_plane(
     check_whole(request, cluster)
     axis = asked.axis(deps_of(request).clock())
     seen = await read_seen(conn, cluster, from_at=axis.from_at, to_at=axis.to_at)
-    if not seen.freshness:
-        raise Problem(404, "there is no cluster of this name", "cluster")
     graphs = await run_in_threadpool(await measured(conn, cluster, axis))
     grid = next(iter(graphs.values())).axis
     panels = [(group, panel, graphs[panel.key]) for group in GROUPS for panel in group.panels]

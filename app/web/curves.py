@@ -16,7 +16,16 @@ from app.core.metrics.callers import CallsQuery, call_graph
 from app.core.metrics.lines import STARTED
 from app.core.metrics.measures import Graph, Measure, SeriesQuery, window_grid
 from app.core.metrics.promql import evaluated
-from app.core.metrics.questions import BINS, MOST_LINES, calls_query, series_query, unit
+from app.core.metrics.questions import (
+    BINS,
+    MOST_LINES,
+    asked_for,
+    calls_query,
+    series_query,
+    unit,
+    unknown,
+    unknown_label,
+)
 from app.core.roles import Role
 from app.core.screen.axis import Axis
 from app.store import lines
@@ -73,6 +82,12 @@ class SeriesAsked(windows.Range):
         return checked(lambda: series_query(self.metric, self.measure, **asked, most=self.most, quantile=self.quantile))
 
 
+class MetricsAsked(params.Asked):
+    """What is stored of one cluster."""
+
+    cluster: Cluster
+
+
 class RatesAsked(windows.Range):
     """Lines of counted calls."""
 
@@ -103,7 +118,8 @@ def checked(make: Callable[[], _Q]) -> _Q:
 
 
 async def ask(conn: AsyncConnection, cluster: str, query: SeriesQuery | CallsQuery, *, axis: Axis) -> Graph:
-    """The answer to a question. Raises Problem where it is too much to ask."""
+    """The answer to a question. Raises Problem where it is too much to ask, and for a metric that was never stored:
+    what was mistyped must not read as nothing measured."""
     grid = window_grid(axis.from_at.timestamp(), axis.to_at.timestamp(), most=BINS - 1)
     if isinstance(query, CallsQuery):
         if axis.to_at - axis.from_at > CALLS_LONGEST:
@@ -114,7 +130,13 @@ async def ask(conn: AsyncConnection, cluster: str, query: SeriesQuery | CallsQue
         blocks = await lines.read_series(conn, cluster, names, grid, end=axis.to_at)
     except TooMuchError as error:
         raise Problem(422, str(error), "from") from None
-    return block_graph(blocks, grid, query)
+    found = block_graph(blocks, grid, query)
+    if not found.curves and (said := unknown(query, cluster, await lines.list_names(conn, cluster))):
+        raise Problem(404, said, "metric")
+    part, said = unknown_label(query, blocks)
+    if part:
+        raise Problem(422, said, part)
+    return found
 
 
 class Answered(NamedTuple):
@@ -197,9 +219,18 @@ async def evaluate_query(request: Request, asked: Annotated[QueryAsked, Query()]
     )
 
 
+@router.get("/metrics", summary="The names of stored series")
+async def list_metrics(request: Request, asked: Annotated[MetricsAsked, Query()], conn: Conn) -> answers.Metrics:
+    """What ``/series`` can be asked for, by name; of a histogram or a summary without _bucket, _sum and _count."""
+    check_whole(request, asked.cluster)
+    seen = await read_seen(conn, asked.cluster, from_at=None, to_at=None)
+    names = asked_for(await lines.list_names(conn, asked.cluster))
+    return answers.Metrics(items=[shapes.Metric(name=name) for name in names], **answers.context(seen))
+
+
 @router.get("/series", summary="Lines of stored series")
 async def list_series(request: Request, asked: Annotated[SeriesAsked, Query()], conn: Conn) -> answers.Lines:
-    """At most 110 values of each of at most 100 lines."""
+    """At most 110 values of each of at most 100 lines. 404 for a ``metric`` that was never stored, with the nearest."""
     return await _answer(request, conn, asked, asked.query())
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from starlette.requests import HTTPConnection
 
 from app.core.access import NO_ACCESS, Access, Identity, Proxy
@@ -16,7 +16,7 @@ from app.core.findings import Incident, Said
 from app.core.model import Evaluated
 from app.core.routes import NO_ROUTES, Routes
 from app.core.screen.elsewhere import NO_NEIGHBOURS, Neighbours
-from app.core.vitals import Vitals
+from app.core.vitals import Listening, Vitals
 from app.store.tokens import Purpose
 
 
@@ -36,13 +36,19 @@ class TooLargeError(Exception):
     """What is sent is too large ever to be taken; the message says how large it may be."""
 
 
-TakeAlerts = Callable[[str, bytes], Awaitable[Taken]]
-TakePage = Callable[[str, str, bytes], Awaitable[Taken]]
+Lost = Mapping[str, int]
+"""How many alerts of a payload could not be taken, by reason."""
+TakeAlerts = Callable[[str, bytes], Awaitable[tuple[Taken, Lost]]]
+TakePage = Callable[[str, str, bytes], Awaitable[tuple[Taken, Lost]]]
 ReplayDemo = Callable[[], Awaitable[str]]
 TakeSamples = Callable[[str, bytes], Awaitable[None]]
 TakeTold = Callable[[dict[str, Any]], Awaitable[None]]
 AnswerCommand = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 TakeAudit = Callable[[str, AsyncIterator[bytes], int], Awaitable[None]]
+
+
+Check = Callable[[AsyncConnection], Awaitable[None]]
+"""Raises where something is not to be done; it is given the connection that would do it."""
 
 
 class ByHand(Protocol):
@@ -54,12 +60,13 @@ class ByHand(Protocol):
         """Opens an incident, once for each ``key``; the incident, and whether it was there."""
         ...
 
-    async def amend(self, incident_id: str, told: Said, *, now: datetime) -> Incident:
-        """Changes what is named of an incident, or resolves or reopens it."""
+    async def amend(self, incident_id: str, told: Said, *, now: datetime, check: Check | None = None) -> Incident:
+        """Changes what is named of an incident, or resolves or reopens it. ``check`` is called when nobody else writes
+        of it, and raises where this is not to be done."""
         ...
 
-    async def merge(self, incident_id: str, into: str, *, now: datetime) -> Incident:
-        """Makes an incident a part of another, which it answers."""
+    async def merge(self, incident_id: str, into: str, *, now: datetime, check: Check | None = None) -> Incident:
+        """Makes an incident a part of another, which it answers. ``check`` as of ``amend``."""
         ...
 
 
@@ -71,18 +78,18 @@ class _NoHands:
     ) -> tuple[Incident, bool]:
         raise ValueError(f"this process opens no incidents: not by {by}, with {key!r}, at {now}")
 
-    async def amend(self, _incident_id: str, _told: Said, *, now: datetime) -> Incident:
-        raise ValueError(f"this process changes no incidents, at {now}")
+    async def amend(self, _incident_id: str, _told: Said, *, now: datetime, check: Check | None = None) -> Incident:
+        raise ValueError(f"this process changes no incidents, with {check}, at {now}")
 
-    async def merge(self, _incident_id: str, _into: str, *, now: datetime) -> Incident:
-        raise ValueError(f"this process merges no incidents, at {now}")
+    async def merge(self, _incident_id: str, _into: str, *, now: datetime, check: Check | None = None) -> Incident:
+        raise ValueError(f"this process merges no incidents, with {check}, at {now}")
 
 
-async def _refuse_alerts(_cluster: str, _body: bytes) -> Taken:
+async def _refuse_alerts(_cluster: str, _body: bytes) -> tuple[Taken, Lost]:
     raise ValueError("this process takes no alerts")
 
 
-async def _refuse_page(_cluster: str, _pager: str, _body: bytes) -> Taken:
+async def _refuse_page(_cluster: str, _pager: str, _body: bytes) -> tuple[Taken, Lost]:
     raise ValueError("this process takes nothing from pagers")
 
 
@@ -138,15 +145,17 @@ def _not_noted(_token_id: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Slack:
-    """How Slack is told: in which ``channel`` ("": it is not), whether clicks come by a connection of our own, and the
-    secret that it signs requests with ("": none are taken). ``routes`` gives the routes as they are now, and
-    ``routes_error`` why a newer file of them is not taken, "" where it is."""
+    """How Slack is told: in which ``channel`` ("": it is not), whether our own connection by which clicks come is open
+    (None: there is none), and the secret that it signs requests with ("": none are taken). ``routes`` gives the routes
+    as they are now, and ``routes_error`` why a newer file of them is not taken, "" where it is. ``suspected``: also
+    incidents are told that nobody is called for."""
 
     channel: str = ""
-    listens: bool = False
+    listening: Callable[[], Listening | None] = lambda: None
     signing_secret: str = ""
     routes: Callable[[], Routes] = lambda: NO_ROUTES
     routes_error: Callable[[], str] = str
+    suspected: bool = False
 
 
 class Undoes(Protocol):
@@ -209,7 +218,8 @@ class Deps:
     for what is no such payload. So does ``take_page``, which is also given the pager (pagerduty, opsgenie).
 
     ``cluster_of`` answers the cluster that a token for a purpose is of, without the database, or raises NoRoomError.
-    ``is_good`` says without the database whether what is stored of a credential is somebody's, as of some seconds ago;
+    ``is_good`` says without the database whether what is stored of a credential is somebody's, as of some seconds ago,
+    and ``is_expired`` whether it has run out;
     ``note_use`` is told the id of a token that was used: it writes nothing yet, and waits for nothing. ``used`` answers
     when that was, where it is not written yet.
     ``take_audit`` is given a cluster, the chunks of a body and how many bytes it says to have (0: it does not say); it
@@ -244,6 +254,7 @@ class Deps:
     take_alerts: TakeAlerts = _refuse_alerts
     cluster_of: Callable[[str, Purpose], str | None] = _no_cluster
     is_good: Callable[[bytes], bool] = _not_known
+    is_expired: Callable[[bytes], bool] = _not_known
     note_use: Callable[[int], None] = _not_noted
     used: Callable[[int], datetime | None] = _not_noted
     take_page: TakePage = _refuse_page

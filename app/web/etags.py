@@ -35,9 +35,23 @@ def basis_of_text(body: bytes) -> bytes:
     return _SECONDS.sub(rb"\1", head) + b"\n" + rest
 
 
-def tag(kind: str, made_of: bytes) -> str:
-    """A weak tag of one representation."""
-    return f'W/"{blake2b(kind.encode() + made_of, digest_size=12).hexdigest()}"'
+def version(answer: Mapping[str, Any]) -> str:
+    """What stands for the one thing that an answer tells of, whatever it says of how fresh that is; "" where it tells
+    of several. With it its tag begins: what is written by ``If-Match`` is not refused because a minute is over."""
+    if "incident" not in answer:
+        return ""
+    return blake2b(orjson.dumps(answer["incident"], option=orjson.OPT_SORT_KEYS), digest_size=8).hexdigest()
+
+
+def tag(kind: str, made_of: bytes, of: str = "") -> str:
+    """A weak tag of one representation, of the version ``of`` a thing."""
+    made = blake2b(kind.encode() + made_of, digest_size=12).hexdigest()
+    return f'W/"{of}.{made}"' if of else f'W/"{made}"'
+
+
+def is_of(if_match: str, of: str) -> bool:
+    """Whether one of the tags is of this version of a thing."""
+    return any(one[0] == "*" or one[1].startswith(f'"{of}.') for one in _SENT.finditer(if_match))
 
 
 def met(if_none_match: str, found: str) -> bool:

@@ -212,6 +212,7 @@ _of_incident = answers.Suspects(
     not_measured=["etcd latency"],
     **_around,
 )
+_metric = shapes.Metric(name="apiserver_request_total")
 _line = shapes.Line(of={"verb": "LIST"}, others=0, values=[0.4, None, 41.5])
 _cluster = shapes.Cluster(name="shop", followed=True, server="v1.36.3", kinds=64, unseen=[], remarks=[])
 
@@ -263,6 +264,12 @@ _undelivered = shown.Undelivered(
     posted=False,
     error="invite the app into the channel: /invite @Foreshock (not_in_channel)",
 )
+_late = shown.Late(
+    channel="C0123456789",
+    messages=3,
+    since=AT,
+    why="Slack is not reached: look at the network, at HTTPS_PROXY and FORESHOCK_SLACK_API (ClientConnectorError)",
+)
 _quiet = shown.QuietHours(begins="22:00", ends="07:00", zone="Europe/Zurich")
 _muted = shown.Muted(
     channel="C0123456789",
@@ -285,10 +292,11 @@ _route = shown.RouteTold(
     labels={"team": "shop"},
     quiet=_quiet,
     off="",
+    remarks=["nothing is recorded yet of a cluster prod-*; known are shop"],
 )
 _goes = shown.Goes(place="C0123456789", tells=True, why_not="", quiet_until=None, muted_by="")
 _SHOWN: tuple[BaseModel, ...] = (
-    *(_problem, _move, _panel, _share, _found, _ranked, _odds, _said, _view, _undelivered, _goes, _route),
+    *(_problem, _move, _panel, _share, _found, _ranked, _odds, _said, _view, _undelivered, _goes, _route, _late),
     *(_quiet, _muted),
     shown.RoutesTold(items=[_route], incidents="C0123456789", muted=[_muted], file_error="", **_around),
     shown.Problems(items=[_problem], **_around),
@@ -307,7 +315,7 @@ _SHOWN: tuple[BaseModel, ...] = (
         **_around,
     ),
     shown.Views(items=[_view], **_around),
-    shown.Deliveries(items=[_undelivered], there=412, waiting=0, **_around),
+    shown.Deliveries(items=[_undelivered], there=412, waiting=3, late=[_late], **_around),
     shown.Routing(items=[_goes], places=None, resource=_changes[0].resource, change_id=CULPRIT.id, never="", **_around),
 )
 SHAPES: tuple[BaseModel, ...] = (
@@ -336,6 +344,8 @@ SHAPES: tuple[BaseModel, ...] = (
     answers.Calls(
         items=[_call], now_from=END - timedelta(minutes=5), before_from=END - timedelta(minutes=10), to=END, **_around
     ),
+    _metric,
+    answers.Metrics(items=[_metric], **_around),
     _line,
     answers.Lines(items=[_line], start=BEGUN.at, step_seconds=30, measure=Measure.RATE, unit="/s", **_around),
     answers.Evaluated(
@@ -343,6 +353,7 @@ SHAPES: tuple[BaseModel, ...] = (
     ),
     answers.Incidents(items=[_incident], next=None, **_around),
     _one_incident,
+    answers.SaidIncident(incident=_incident, remarks=[], **_around),
     _of_incident,
     answers.Gaps(items=[_gap], **_around),
     _cluster,
@@ -389,6 +400,7 @@ REFUSALS = {
     406: "Accept asks for none of what there is of this: application/json or text/plain or application/x-ndjson",
     408: "the body did not come within 10 s",
     409: "it was merged into incident 3f9c1a70b2d8, of which it is a part now: say it of that one",
+    412: "the incident is not as If-Match says: read it again, see what changed, and send its ETag of now",
     413: "the body is too large; the answer says how large it may be",
     415: "send the body as it is, without Content-Encoding",
     422: "from must be before to",

@@ -15,10 +15,11 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BeforeValidator, Field, ValidationError
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
+from app.core.clusters import unknown
 from app.core.metrics.callers import CallsQuery
 from app.core.metrics.measures import Graph, Measure, SeriesQuery
 from app.core.metrics.promql import PromQuery
-from app.core.metrics.questions import MOST_LINES, calls_query, series_query, unit
+from app.core.metrics.questions import MOST_LINES, asked_for, calls_query, series_query, unit
 from app.core.metrics.views import SHIPPED
 from app.core.roles import Role
 from app.core.screen.axis import Axis, Tick, ticks
@@ -26,7 +27,7 @@ from app.core.screen.lanes import Mark
 from app.core.screen.plots import Marker, markers, plot, remark
 from app.store import lines, surroundings
 from app.store.reach import AUDIT_LOG, METRICS
-from app.store.seen import Seen, read_seen
+from app.store.seen import Seen, UnknownClusterError, read_seen
 from app.store.views import list_views
 from app.web import curves, params, templates, windows
 from app.web.auth import Needs
@@ -140,11 +141,11 @@ async def explored(request: Request, told: dict[str, str], *, unnamed: Unnamed |
     async with reading(request) as conn:
         seen = await read_seen(conn, None, from_at=axis.from_at, to_at=axis.to_at)
         cluster = asked.cluster or _first(request, seen)
-        if asked.cluster is not None and asked.cluster not in {one.cluster for one in seen.freshness}:
-            raise Problem(404, f"there is no cluster {asked.cluster!r}", "cluster")
+        if asked.cluster is not None and asked.cluster not in (known := {one.cluster for one in seen.freshness}):
+            raise UnknownClusterError(unknown(asked.cluster, known))
         check_whole(request, cluster)
         saved = await list_views(conn)
-        names = tuple(_asked_for(await lines.list_names(conn, cluster))) if cluster is not None else ()
+        names = tuple(asked_for(await lines.list_names(conn, cluster))) if cluster is not None else ()
     try:
         query = asked.query() if refused is None else None
         if query is not None and cluster is not None:
@@ -258,12 +259,6 @@ def question(query: Asked, measure: Measure) -> str:
     by = f" by {', '.join(query.by)}" if query.by else ""
     where = f" where {', '.join(map(str, query.where))}" if query.where else ""
     return f"{how} of {what}{by}{where}"
-
-
-def _asked_for(names: list[str]) -> list[str]:
-    """Names as they are asked for: of a histogram its own, once."""
-    parts = ("_bucket", "_sum", "_count")
-    return sorted({next((name.removesuffix(part) for part in parts if name.endswith(part)), name) for name in names})
 
 
 def _times(found: Graph) -> list[datetime]:

@@ -18,6 +18,7 @@ from app.core.objects import kinds
 from app.core.phrases import (
     clock_time,
     duration,
+    first_of,
     in_parts,
     no_ranking,
     no_ranking_in_short,
@@ -132,6 +133,7 @@ FILTERS: dict[str, Callable[..., object]] = {
     "no_ranking_in_short": no_ranking_in_short,
     "number": number,
     "object_path": object_path,
+    "first_of": first_of,
     "percent": percent,
     "query": query,
     "t_minus": t_minus,

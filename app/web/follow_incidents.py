@@ -87,7 +87,7 @@ async def _read(conn: AsyncConnection, ids: Sequence[str]) -> list[shapes.Incide
         return []
     found = await incidents.read_incidents(conn, ids)
     first = await incidents.first_suspects(conn, ids)
-    return [shapes.Incident.of(one, first.get(one.id)) for one in found]
+    return [shapes.Incident.listed(one, first.get(one.id)) for one in found]
 
 
 async def follow_incidents(request: Request, cluster: str | None, *, since: str | None, limit: int) -> Response:

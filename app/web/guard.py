@@ -121,6 +121,15 @@ def key_of(scope: Scope, deps: Deps) -> tuple[bytes | None, bool]:
     return digest, deps.is_good(digest)
 
 
+def has_expired(scope: Scope, deps: Deps) -> bool:
+    """Whether the credential that is sent was good once, and has run out. Nothing is looked up for it."""
+    try:
+        found = credential(Headers(scope=scope), deps.public_url)
+    except Problem:
+        return False
+    return found is not None and deps.is_expired(tokens.digest(found[0]))
+
+
 _FOUND = frozenset({"role", "cluster", "tells_of", "scrapes", "identity"})
 BEGUN = "begun"
 """In the state of a request that began a session: the digest of its token."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -12,12 +12,15 @@ from pydantic import BaseModel
 from app.core.incidents.hands import CannotError
 from app.core.roles import Role
 from app.store.idempotency import OtherRequestError
+from app.store.namespaces import unknown_namespaces
+from app.store.seen import read_seen
 from app.web import answers, examples, params
 from app.web.api import one_incident
 from app.web.asked_incidents import IncidentToChange, IncidentToMerge, IncidentToOpen
 from app.web.auth import Needs
 from app.web.deps import deps_of
 from app.web.idempotency import OPENED, IdempotencyKey, key_of
+from app.web.matching import IfMatch, matching
 from app.web.problems import Problem, described
 from app.web.reading import reading
 from app.web.requests import KIB, read_json
@@ -62,19 +65,31 @@ async def _shown(request: Request, incident_id: str) -> answers.OneIncident:
         return await one_incident(conn, incident_id)
 
 
+async def _said(request: Request, incident_id: str, namespaces: Iterable[str] | None) -> answers.SaidIncident:
+    """The incident, and which of the ``namespaces`` that it was said to be about are not recorded: they may be to come,
+    or be known from metrics alone, but what is mistyped is ranked by nothing."""
+    async with reading(request) as conn:
+        found = await one_incident(conn, incident_id)
+        cluster = found.incident.cluster
+        seen = await read_seen(conn, cluster, from_at=None, to_at=None)
+        named = namespaces if namespaces and cluster in seen.recorded else ()
+        remarks = await unknown_namespaces(conn, cluster, named)
+    return answers.SaidIncident(remarks=remarks, **dict(found))
+
+
 @router.post(
     "/incidents",
     summary="Open an incident by hand",
     status_code=201,
     responses={
         201: {"headers": {"Location": {"description": "the incident", "schema": {"type": "string"}}}},
-        200: {"model": answers.OneIncident, "description": "This request came before; nothing was done"},
+        200: {"model": answers.SaidIncident, "description": "This request came before; nothing was done"},
     },
     openapi_extra=_body(IncidentToOpen, examples.OPENING),
 )
 async def open_incident(
     request: Request, response: Response, idempotency_key: IdempotencyKey = None
-) -> answers.OneIncident:
+) -> answers.SaidIncident:
     """It is ranked at once; alerts that are about the same join it, and leave what was said of it as it is."""
     asked = await read_json(request, IncidentToOpen, most=LIMIT)
     deps = deps_of(request)
@@ -87,35 +102,39 @@ async def open_incident(
     if before:
         response.status_code = 200
     response.headers["location"] = f"/api/v1/incidents/{incident.id}"
-    return await _shown(request, incident.id)
+    return await _said(request, incident.id, asked.namespaces)
 
 
 @router.patch(
     "/incidents/{incident_id}",
     summary="Amend, resolve or reopen an incident",
+    responses=described(412),
     openapi_extra=_body(IncidentToChange, {"status": "resolved"}),
 )
-async def change_incident(request: Request, incident_id: IncidentId) -> answers.OneIncident:
+async def change_incident(request: Request, incident_id: IncidentId, if_match: IfMatch) -> answers.SaidIncident:
     """What is named changes, and stays so whatever the alerts say. It is ranked at once."""
     asked = await read_json(request, IncidentToChange, most=LIMIT)
     deps = deps_of(request)
     with in_words():
         await check_incident(request, incident_id, asked.said())
-        incident = await deps.by_hand.amend(incident_id, asked.said(), now=deps.clock())
-    return await _shown(request, incident.id)
+        check = matching(request, incident_id, if_match)
+        incident = await deps.by_hand.amend(incident_id, asked.said(), now=deps.clock(), check=check)
+    return await _said(request, incident.id, asked.namespaces)
 
 
 @router.post(
     "/incidents/{incident_id}/merge",
     summary="Merge an incident into another",
+    responses=described(412),
     openapi_extra=_body(IncidentToMerge, {"into": examples.INCIDENT.id}),
 )
-async def merge_incident(request: Request, incident_id: IncidentId) -> answers.OneIncident:
+async def merge_incident(request: Request, incident_id: IncidentId, if_match: IfMatch) -> answers.OneIncident:
     """The other one, which has its alerts now, and later ones of theirs. This cannot be undone."""
     asked = await read_json(request, IncidentToMerge, most=LIMIT)
     deps = deps_of(request)
     with in_words():
         await check_incident(request, incident_id)
         await check_incident(request, asked.into)
-        whole = await deps.by_hand.merge(incident_id, asked.into, now=deps.clock())
+        check = matching(request, incident_id, if_match)
+        whole = await deps.by_hand.merge(incident_id, asked.into, now=deps.clock(), check=check)
     return await _shown(request, whole.id)

@@ -16,6 +16,7 @@ from app.core.incidents.hands import CannotError
 from app.core.phrases import refusal
 from app.core.roles import Role
 from app.store import incidents
+from app.store.idempotency import OtherRequestError
 from app.store.seen import read_seen
 from app.web import params, templates
 from app.web.asked_incidents import IncidentToChange, IncidentToMerge, IncidentToOpen
@@ -194,6 +195,9 @@ async def open_incident(request: Request) -> Response:
         incident, _ = await deps.by_hand.open(asked.cluster, asked.said(), by=who(request), key=key, now=deps.clock())
     except (ValidationError, CannotError) as error:
         return await _page(request, form, once=filled.once, detail=_wrong(error), status=422)
+    except OtherRequestError:  # the browser's Back leads to a form that was sent
+        again = "this form has opened an incident already: send it once more to open another as it is filled in now"
+        return await _page(request, form, once=secrets.token_hex(16), detail=again, status=409)
     return RedirectResponse(f"/incidents/{incident.id}", 303)
 
 

@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from app.core.findings import Incident, Ranking
 from app.core.roles import Role
 from app.core.screen.axis import Axis
-from app.store import incidents, outbox, surroundings, timeline
+from app.store import deliveries, incidents, surroundings, timeline
 from app.store.seen import read_seen
 from app.store.timeline import ChangeFilter
 from app.web import live, params, templates, views
@@ -115,15 +115,13 @@ async def list_incidents_news(request: Request, asked: Annotated[IncidentsNewsAs
 async def _listed(template: str, request: Request, asked: IncidentsAsked) -> HTMLResponse:
     listing = Listing("incidents", (asked.cluster, None))
     deps, before = deps_of(request), listing.decode(asked.after) if asked.after else None
-    limited = scope_of(request) is not None
+    limited, now = scope_of(request) is not None, deps.clock()
     async with reading(request) as conn:
-        found, quiet = await incidents.list_with_suspected(
+        found, quiet, suspects = await incidents.list_with_suspected(
             conn, cluster=asked.cluster, before=before, limit=PAGE, suspected=SUSPECTED
         )
-        suspects = await incidents.first_suspects(conn, [incident.id for incident in found])
         seen = await read_seen(conn, asked.cluster, from_at=None, to_at=None)
-        untold = 0 if limited else await outbox.count_failed(conn)
-    now = deps.clock()
+        untold = await deliveries.count_untold(conn, suspected=deps.slack.suspected, now=now) if not limited else None
     return templates.page(
         template,
         incidents=found,

@@ -10,7 +10,7 @@ from app.core.evaluation.verdicts import Found, own
 from app.core.metrics.views import SHIPPED
 from app.core.roles import Role
 from app.core.routes import Route, Routes
-from app.store import notices, outbox, verdicts, views
+from app.store import deliveries, notices, outbox, verdicts, views
 from app.store.seen import read_seen
 from app.web import answers, params, problems, shapes, shown
 from app.web.api import Conn, Nothing
@@ -18,7 +18,7 @@ from app.web.auth import Needs
 from app.web.deps import deps_of
 from app.web.problems import Problem
 from app.web.representations import Negotiated
-from app.web.slack_routes import Verdict, WhereAsked, where
+from app.web.slack_routes import Verdict, WhereAsked, remarks_of, where
 from app.web.verdicts import rows
 
 router = APIRouter(
@@ -83,9 +83,11 @@ async def list_views(_: Nothing, conn: Conn) -> shown.Views:
 
 
 @router.get("/deliveries", summary="What did not get through to Slack and other targets")
-async def list_deliveries(_: Nothing, conn: Conn) -> shown.Deliveries:
-    """The newest hundred that were given up, with why; how many are there, and how many wait."""
-    found = await outbox.read_delivery(conn)
+async def list_deliveries(request: Request, _: Nothing, conn: Conn) -> shown.Deliveries:
+    """The newest hundred that were given up, with why; how many are there, how many wait, and of which place some are
+    tried in vain for longer than a minute, with why."""
+    deps = deps_of(request)
+    found = await deliveries.read_delivery(conn, suspected=deps.slack.suspected, now=deps.clock())
     seen = await read_seen(conn, None, from_at=None, to_at=None)
     return shown.Deliveries(
         items=[
@@ -103,19 +105,25 @@ async def list_deliveries(_: Nothing, conn: Conn) -> shown.Deliveries:
         ],
         there=found.there,
         waiting=found.waiting,
+        late=[shown.Late.model_validate(one) for one in found.late],
         **answers.context(seen),
     )
 
 
 @router.get("/routes", summary="How Slack and other targets are told")
 async def list_routes(request: Request, _: Nothing, conn: Conn) -> shown.RoutesTold:
-    """The routes of the file in their order, what people muted, and which targets are turned off, with why."""
+    """The routes of the file in their order, with what of each can never come true, or not yet; what people muted, and
+    which targets are turned off, with why."""
     deps = deps_of(request)
     routes, off = deps.slack.routes(), await outbox.read_off(conn)
     muted = await notices.read_mutes(conn, now=deps.clock())
     seen = await read_seen(conn, None, from_at=None, to_at=None)
+    remarks = remarks_of(routes, [one.cluster for one in seen.freshness], channel=deps.slack.channel)
     return shown.RoutesTold(
-        items=[_route(one, routes, off.get(one.target or "", "")) for one in routes.routes],
+        items=[
+            _route(one, routes, off.get(one.target or "", ""), said)
+            for one, said in zip(routes.routes, remarks, strict=True)
+        ],
         incidents=deps.slack.channel or None,
         muted=[shown.Muted.model_validate(one) for one in muted],
         file_error=deps.slack.routes_error(),
@@ -123,7 +131,7 @@ async def list_routes(request: Request, _: Nothing, conn: Conn) -> shown.RoutesT
     )
 
 
-def _route(one: Route, routes: Routes, off: str) -> shown.RouteTold:
+def _route(one: Route, routes: Routes, off: str, remarks: list[str]) -> shown.RouteTold:
     return shown.RouteTold(
         place=one.place,
         of=routes.targets[one.target].LABEL if one.target else "Slack",
@@ -135,6 +143,7 @@ def _route(one: Route, routes: Routes, off: str) -> shown.RouteTold:
         labels=dict(one.labels),
         quiet=shown.QuietHours.model_validate(one.quiet) if one.quiet else None,
         off=off,
+        remarks=remarks,
     )
 
 

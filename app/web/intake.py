@@ -11,7 +11,8 @@ from starlette.responses import JSONResponse
 from app.core.clusters import LONGEST, cluster_name
 from app.core.roles import Role
 from app.web.auth import PAGERDUTY, Needs, NeedsSignature
-from app.web.deps import Taken, deps_of
+from app.web.deps import Lost, Taken, deps_of
+from app.web.metrics import Answers
 from app.web.problems import Problem, described
 from app.web.requests import read_body
 from app.web.writing import check_sending
@@ -72,9 +73,17 @@ async def alertmanager(request: Request, cluster: ClusterToWrite) -> Taken:
     check_sending(request, cluster)
     body = await read_body(request, most=ALERTS_LIMIT)
     try:
-        return await deps_of(request).take_alerts(cluster, body)
+        taken, lost = await deps_of(request).take_alerts(cluster, body)
     except ValueError as error:
         raise Problem(400, str(error)) from None
+    _count(request, "alertmanager", lost)
+    return taken
+
+
+def _count(request: Request, intake: str, lost: Lost) -> None:
+    answers: Answers = request.app.state.answers
+    for reason, many in lost.items():
+        answers.left_out.labels(intake, reason).inc(many)
 
 
 pagers = APIRouter(prefix="/intake", include_in_schema=False)
@@ -95,7 +104,8 @@ async def opsgenie(request: Request, cluster: ClusterToWrite) -> JSONResponse:
 
 async def _page(request: Request, cluster: str, pager: str, body: bytes) -> JSONResponse:
     try:
-        taken = await deps_of(request).take_page(cluster, pager, body)
+        taken, lost = await deps_of(request).take_page(cluster, pager, body)
     except ValueError as error:
         raise Problem(400, f"this is not what it sends: {error}") from None
+    _count(request, pager, lost)
     return JSONResponse({"incidents": taken.incidents, "left_out": taken.left_out})

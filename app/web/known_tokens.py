@@ -27,6 +27,7 @@ class KnownTokens:
         self._write, self._clock = write, clock
         self._of_clusters: dict[bytes, tokens.ClusterToken] | None = None
         self._good = frozenset[bytes]()
+        self._expired = frozenset[bytes]()
         self._used: dict[int, datetime] = {}
 
     async def refresh(self) -> None:
@@ -35,6 +36,7 @@ class KnownTokens:
         async with self._write.connect() as conn:
             self._of_clusters = await tokens.read_of_clusters(conn, now=now)
             self._good = await tokens.read_digests(conn, most=MOST, now=now)
+            self._expired = await tokens.read_expired(conn, most=MOST, now=now)
 
     async def note(self) -> None:
         """Write down what was used since that was done last. Raises the store's errors, and keeps it for the next."""
@@ -56,6 +58,10 @@ class KnownTokens:
     def is_good(self, digest: bytes) -> bool:
         """Whether this is, or was when it was last read, what is stored of somebody's credential."""
         return digest in self._good
+
+    def is_expired(self, digest: bytes) -> bool:
+        """Whether this is what is stored of a credential that has run out lately: no stranger's."""
+        return digest in self._expired
 
     def cluster_of(self, token: str, purpose: Purpose = Purpose.AUDIT) -> str | None:
         """The cluster whose API server (or Prometheus, by ``purpose``) has this token, "" with SCRAPE; None where it is

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from importlib.metadata import version
 from time import perf_counter
 
@@ -16,11 +17,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.core.vitals import Recording, Vitals, Watch, Work
+from app.core.vitals import Listening, Recording, Vitals, Watch, Work
 from app.store.vitals import Stored, read_stored
 from app.web.auth import NeedsScraper
 from app.web.deps import Deps, deps_of
-from app.web.guard import METRICS
+from app.web.guard import METRICS, has_expired
 
 WITHIN_SECONDS = 3
 """So long a scrape waits for the database: Prometheus gives a scrape up after ten seconds, by default."""
@@ -50,14 +51,26 @@ class Answers:
             buckets=BUCKETS,
             registry=self.registry,
         )
+        self.expired = Counter(
+            "foreshock_intake_expired",
+            "Requests that were refused for a token that was good once, and has run out.",
+            ["intake"],
+            registry=self.registry,
+        )
+        self.left_out = Counter(
+            "foreshock_alerts_left_out",
+            "Alerts that were sent, or should have been, and could not be taken.",
+            ["intake", "reason"],
+            registry=self.registry,
+        )
         ProcessCollector(registry=self.registry)
 
 
 class Counted:
     """Counts what senders are answered, refusals included."""
 
-    def __init__(self, app: ASGIApp, *, answers: Answers) -> None:
-        self._app, self._answers = app, answers
+    def __init__(self, app: ASGIApp, *, answers: Answers, deps: Deps) -> None:
+        self._app, self._answers, self._deps = app, answers, deps
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         intake = _intake_of(scope)
@@ -70,6 +83,8 @@ class Counted:
             if message["type"] == "http.response.start":
                 self._answers.codes.labels(intake, message["status"]).inc()
                 self._answers.seconds.labels(intake).observe(perf_counter() - began)
+                if message["status"] == 401 and has_expired(scope, self._deps):
+                    self._answers.expired.labels(intake).inc()
             await send(message)
 
         await self._app(scope, receive, count)
@@ -90,8 +105,11 @@ class Exposed:
     answers: Answers
     vitals: Vitals
     stored: Stored | None
+    now: datetime
     warnings: Mapping[str, int] = field(default_factory=dict)
     """By cluster: those of its remarks that name nothing that fails."""
+    listening: Listening | None = None
+    """Whether Slack's connection is open; None where none is wanted."""
 
     def collect(self) -> Iterator[Metric]:
         """As prometheus_client's collectors."""
@@ -113,8 +131,11 @@ class Exposed:
         )
         what = "What the page of clusters remarks on it: what fails (error), and what does not (warning)."
         yield _family("foreshock_remarks", what, ("cluster", "severity"), remarks)
+        if self.listening is not None:
+            what = "Whether the connection by which Slack says what people do there is open."
+            yield _gauge("foreshock_slack_connected", what, {}, int(self.listening.is_open))
         if self.stored is not None:
-            yield from _known_to_the_database(self.stored)
+            yield from _known_to_the_database(self.stored, self.now)
         yield from self.answers.registry.collect()
 
 
@@ -158,7 +179,7 @@ WATCHES: tuple[tuple[str, str, Callable[[Watch], float | None]], ...] = (
 )
 
 
-def _known_to_the_database(stored: Stored) -> Iterator[Metric]:
+def _known_to_the_database(stored: Stored, now: datetime) -> Iterator[Metric]:
     yield _family(
         "foreshock_collector_renewed_timestamp_seconds",
         "When any process last said that it follows the cluster.",
@@ -173,6 +194,15 @@ def _known_to_the_database(stored: Stored) -> Iterator[Metric]:
     )
     yield _gauge("foreshock_unranked_incidents", "Open incidents that were never ranked.", {}, stored.unranked)
     yield _gauge("foreshock_slack_refused", "Messages that Slack did not take.", {}, stored.refused)
+    yield _family(
+        "foreshock_token_expires_in_seconds",
+        "Until the first token expires that a program sends with; below 0 it has.",
+        ("role", "cluster"),
+        ((which, (at - now).total_seconds()) for which, at in stored.expires.items()),
+    )
+    waits = (now - stored.in_vain_since).total_seconds() if stored.in_vain_since else 0.0
+    what = "For how long the oldest message that waits has been tried in vain; 0 where none is."
+    yield _gauge("foreshock_slack_in_vain_seconds", what, {}, waits)
 
 
 def _gauge(name: str, what: str, labels: Mapping[str, str], value: float) -> Metric:
@@ -197,7 +227,8 @@ async def metrics(request: Request) -> Response:
     deps = deps_of(request)
     answers: Answers = request.app.state.answers
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
-    exposed = Exposed(answers, deps.vitals(), await _stored(deps), deps.warnings())
+    stored, listening = await _stored(deps), deps.slack.listening()
+    exposed = Exposed(answers, deps.vitals(), stored, deps.clock(), deps.warnings(), listening)
     return Response(encode(exposed), headers={"content-type": content_type})
 
 
@@ -213,6 +244,6 @@ async def _stored(deps: Deps) -> Stored | None:
 async def _read(deps: Deps) -> Stored | None:
     try:
         async with deps.read.connect() as conn:
-            return await read_stored(conn)
+            return await read_stored(conn, suspected=deps.slack.suspected, now=deps.clock())
     except (SQLAlchemyError, OSError):
         return None

@@ -266,7 +266,9 @@ class CallsAsked(Before):
     cluster: Text = Field(examples=["demo"])
     minus: Duration = Field(timedelta(minutes=5), description="the time that counts as now")
     resource: Annotated[Text | None, BeforeValidator(blank)] = Field(
-        None, description="only calls of this resource, as pods or deployments.apps", examples=["pods"]
+        None,
+        description="only calls of this resource, as kubectl names it: pods, deploy, pods/status, deployments.apps",
+        examples=["pods"],
     )
     by: Annotated[str, AfterValidator(_told_apart)] = Field(
         ",".join(USUAL),

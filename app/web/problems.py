@@ -20,6 +20,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from app.core.phrases import refusal
+from app.store.called import UnknownResourceError
 from app.store.database import UNAVAILABLE
 from app.store.namespaces import UnknownNamespaceError
 from app.store.seen import UnknownClusterError
@@ -35,14 +36,19 @@ HEADINGS = {
     403: "You may not do this",
     404: "Not found",
     409: "Something else is in the way",
+    412: "It was changed since",
     422: "This request cannot be answered",
     429: "Too much at once",
     500: "Something broke",
     503: "Not at the moment",
 }
 """What a person reads above the sentence; programs get HTTP's own phrase."""
-_UNKNOWN: dict[type[Exception], str] = {UnknownClusterError: "cluster", UnknownNamespaceError: "namespace"}
-"""The parameter that names what nothing is recorded of."""
+_UNKNOWN: dict[type[Exception], tuple[int, str]] = {
+    UnknownClusterError: (404, "cluster"),
+    UnknownNamespaceError: (404, "namespace"),
+    UnknownResourceError: (422, "resource"),
+}
+"""What names something that is not known: the status it is answered with, and the parameter."""
 
 
 @dataclass(slots=True)
@@ -195,7 +201,8 @@ def install(app: FastAPI) -> None:
         elif isinstance(error, Problem):
             found = error
         elif type(error) in _UNKNOWN:
-            found = Problem(404, str(error), _UNKNOWN[type(error)])
+            status, field = _UNKNOWN[type(error)]
+            found = Problem(status, str(error), field)
         else:
             found = of_database(error)
         response = answer(found, request.scope)

@@ -76,17 +76,17 @@ def _offered(model: Any, own: tuple[str, ...]) -> tuple[str, ...]:
 
 def _represented(response: Response, kind: str, request: Request, *, of: Any) -> Response:
     """The answer as ``kind``, tagged; 304 where the client has it."""
-    body = bytes(response.body)
+    body, version = bytes(response.body), ""
     if response.media_type != JSON:
         made_of = etags.basis_of_text(body)
     else:
         answer = orjson.loads(body)
-        made_of = etags.basis(answer)
+        made_of, version = etags.basis(answer), etags.version(answer)
         if kind == TEXT:
             response = Response(tables.as_text(answer, shown_tables.ALL[of.__name__]), media_type=TEXT)
         elif kind == NDJSON:
             response = Response(as_lines(answer), media_type=NDJSON)
-    tag = etags.tag(kind, made_of)
+    tag = etags.tag(kind, made_of, version)
     if etags.met(", ".join(request.headers.getlist("if-none-match")), tag):
         response = Response(status_code=304)
     response.headers["etag"] = tag

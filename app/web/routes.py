@@ -129,7 +129,7 @@ def create_app(deps: Deps, *, lifespan: Lifespan | None = None, limits: rates.Li
     app.add_middleware(Guard, deps=deps)
     app.add_middleware(rates.Rated, deps=deps, limits=limits or rates.Limits())
     app.add_middleware(audited.Audited, deps=deps, tally=app.state.tally)
-    app.add_middleware(metrics.Counted, answers=app.state.answers)  # refusals of the guard are answers, too
+    app.add_middleware(metrics.Counted, answers=app.state.answers, deps=deps)  # refusals of the guard are answers, too
     app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=5)  # around the guard: refusals are packed too
     app.add_middleware(Head)
     app.add_middleware(numbered.Numbered)

@@ -203,6 +203,10 @@ class Verdict(Shape):
     at: datetime
 
 
+MOST_LISTED = 20
+"""Alerts of an incident in a list: one may have thousands."""
+
+
 class Incident(Shape):
     """Symptoms that somebody was called for. ``onset`` lies within [onset_low, onset_high]."""
 
@@ -229,10 +233,16 @@ class Incident(Shape):
     verdicts: list[Verdict] = Field(description="what people said of its suspects")
     first_suspect: FirstSuspect | None = Field(description="null while nothing is ranked")
     none_of_these: float | None = Field(description="it leads where it is more than the first suspect's probability")
-    alerts: list[Alert]
+    alert_count: int = Field(description="how many alerts it has")
+    alerts: list[Alert] = Field(description="the earliest 20 in a list, all in one incident's answer")
 
     @classmethod
-    def of(cls, incident: findings.Incident, first: Leading | None) -> Self:
+    def listed(cls, incident: findings.Incident, first: Leading | None) -> Self:
+        """As one of many: of its alerts the first MOST_LISTED."""
+        return cls.of(incident, first, most_alerts=MOST_LISTED)
+
+    @classmethod
+    def of(cls, incident: findings.Incident, first: Leading | None, *, most_alerts: int | None = None) -> Self:
         onset = incident.onset
         return cls(
             id=incident.id,
@@ -258,6 +268,7 @@ class Incident(Shape):
             verdicts=[Verdict.model_validate(one) for one in incident.verdicts],
             first_suspect=FirstSuspect.model_validate(first) if first else None,
             none_of_these=first.none_of_these if first else None,
+            alert_count=len(incident.alerts),
             alerts=[
                 Alert(
                     reason=alert.reason,
@@ -268,7 +279,7 @@ class Incident(Shape):
                     annotations=dict(alert.annotations),
                     labels=dict(alert.labels),
                 )
-                for alert in incident.alerts
+                for alert in incident.alerts[:most_alerts]
             ],
         )
 
@@ -391,6 +402,12 @@ class Call(Shape):
         )
 
 
+class Metric(Shape):
+    """What series are asked for by."""
+
+    name: str
+
+
 class Line(Shape):
     """One line: what it is ``of``, by what was asked to split; ``others`` is how many lines it adds up, 0 for one of
     its own. ``values`` begin at ``start`` of the answer, null where nothing was measured.
@@ -422,7 +439,7 @@ class Cluster(Shape):
             server=watching.server,
             kinds=watching.kinds,
             unseen=[Gap.model_validate(gap) for gap in seen.unseen if gap.cluster == name],
-            remarks=[*watching.remarks, *filter(None, (seen.remark(name),))],
+            remarks=[*watching.remarks, *seen.remarks(name)],
         )
 
 

@@ -163,12 +163,23 @@ class Undelivered(shapes.Shape):
     error: str
 
 
+class Late(shapes.Shape):
+    """How many messages to a channel or a target are tried in vain for longer than a minute, the oldest since when, and
+    why."""
+
+    channel: str
+    messages: int
+    since: datetime
+    why: str
+
+
 class Deliveries(Answer):
     """How messages get through to Slack and other targets."""
 
     items: list[Undelivered]
     there: int
     waiting: int
+    late: list[Late]
 
 
 class QuietHours(shapes.Shape):
@@ -181,7 +192,8 @@ class QuietHours(shapes.Shape):
 
 class RouteTold(shapes.Shape):
     """One route of the file: what it ``tells`` in ``place``, a channel or a target (``of``: what sort), of what; empty
-    is any. ``off`` says why the target is told nothing more, empty where it is."""
+    is any. ``off`` says why the target is told nothing more, empty where it is; ``remarks`` what of the route can never
+    come true, or not yet."""
 
     place: str
     of: str
@@ -193,6 +205,7 @@ class RouteTold(shapes.Shape):
     labels: dict[str, str]
     quiet: QuietHours | None
     off: str
+    remarks: list[str]
 
 
 class Muted(shapes.Shape):

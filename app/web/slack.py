@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 
 from app.core.roles import Role
 from app.core.routes import incident_places
-from app.store import audit, notices, outbox
+from app.store import audit, deliveries, notices, outbox
 from app.store.seen import read_seen
 from app.web import templates
 from app.web.auth import Needs, NeedsSlack, has
@@ -21,12 +21,14 @@ from app.web.incident_forms import read_form
 from app.web.problems import Problem
 from app.web.reading import reading
 from app.web.requests import MIB
-from app.web.slack_routes import WhereAsked, where
+from app.web.slack_routes import WhereAsked, remarks_of, where
 
 LIMIT = MIB
 """A payload holds the message that was clicked."""
 FIELDS = 30
 """Of a command there are thirteen, and Slack says that more may come."""
+KEY = re.compile("([0-9a-f]{12}|n[0-9]{1,18})/[0-9]{1,6}(@[a-z][a-z0-9-]{0,62})?")
+"""How a message is named (outbox.key_of)."""
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 """Hosts by which nobody else reaches us."""
 asked = APIRouter(include_in_schema=False, dependencies=[Depends(NeedsSlack(LIMIT))])
@@ -66,7 +68,7 @@ async def told(request: Request, asked: Annotated[WhereAsked, Query()]) -> HTMLR
     deps = deps_of(request)
     now, routes = deps.clock(), deps.slack.routes()
     async with reading(request) as conn:
-        delivery = await outbox.read_delivery(conn)
+        delivery = await deliveries.read_delivery(conn, suspected=deps.slack.suspected, now=now)
         seen = await read_seen(conn, None, from_at=None, to_at=None)
         goes = await where(conn, asked, routes, channel=deps.slack.channel, now=now) if asked.asks else None
         mutes = await notices.read_mutes(conn, now=now)
@@ -74,12 +76,14 @@ async def told(request: Request, asked: Annotated[WhereAsked, Query()]) -> HTMLR
     return templates.page(
         "slack.html",
         slack=deps.slack,
+        listening=deps.slack.listening(),
         delivery=delivery,
         links=deps.public_url,
         leads_nowhere=urlsplit(deps.public_url).hostname in LOOPBACK,
         may_act=has(request, Role.RESPONDER),
         seen=seen,
         routes=routes.routes,
+        remarks=remarks_of(routes, [one.cluster for one in seen.freshness], channel=deps.slack.channel),
         targets=routes.targets,
         off=off,
         asked=asked,
@@ -95,14 +99,29 @@ async def try_again(request: Request) -> Response:
     archived or gone, is told in the one that is named now."""
     form, deps = await read_form(request), deps_of(request)
     which, now, slack, routes = form.get("message", ""), deps.clock(), deps.slack, deps.slack.routes()
-    if form and not re.fullmatch("([0-9a-f]{12}|n[0-9]{1,18})/[0-9]{1,6}(@[a-z][a-z0-9-]{0,62})?", which):
+    if form and not KEY.fullmatch(which):
         raise Problem(422, "message: the name of a message, or nothing for all", "message")
 
     def places_of(new: outbox.New) -> list[str]:
         return incident_places(routes, new.cluster, new.namespaces, severity=new.severity, otherwise=slack.channel)
 
     async with deps.write.begin() as conn:
+        if which and (why := await outbox.why_over(conn, which, now=now)):
+            raise Problem(409, f"{why}: it is not sent again")
         await outbox.move(conn, places_of, named={slack.channel, *routes.channels}, key=which, now=now)
         await outbox.try_again(conn, which, now=now)
         await audit.note(conn, audit.Action.SENT_AGAIN, which or "all", now=now)
+    return RedirectResponse("/slack", 303)
+
+
+@forms.post("/slack/forget")
+async def forget(request: Request) -> Response:
+    """A message that was given up is counted no more, and not sent again."""
+    form, deps = await read_form(request), deps_of(request)
+    which = form.get("message", "")
+    if not KEY.fullmatch(which):
+        raise Problem(422, "message: the name of a message", "message")
+    async with deps.write.begin() as conn:
+        if await outbox.forget(conn, which):
+            await audit.note(conn, audit.Action.FORGOTTEN, which, now=deps.clock())
     return RedirectResponse("/slack", 303)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
@@ -11,15 +12,18 @@ from pydantic import BeforeValidator, Field
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.changes.told import is_told, never_told
+from app.core.incidents import route_remarks
 from app.core.model import Change, Resource
 from app.core.objects.kind_names import built_in
 from app.core.routes import Labels, Route, Routes, incident_places, wanted_by, why_no_incident, why_not
+from app.core.targets import is_target
 from app.store import notices, timeline
 from app.store.labels import labels_of
 from app.store.notices import Mute
 from app.web.params import Asked, Text, blank
 from app.web.problems import Problem
 
+NO_SLACK = "Slack is not set up: set FORESHOCK_SLACK_TOKEN and FORESHOCK_SLACK_CHANNEL"
 _ID = re.compile(r"(?:.*/changes/)?([0-9a-f]{28})(?:[?#].*)?")
 
 
@@ -62,10 +66,15 @@ class Where:
     verdicts: tuple[Verdict, ...]
     places: tuple[str, ...] | None = None
 
+    @property
+    def nowhere(self) -> str:
+        """Why it goes nowhere, where no route tells it."""
+        return f"{NO_SLACK}." if any(one.why_not == NO_SLACK for one in self.verdicts) else "No route fits."
+
 
 async def where(conn: AsyncConnection, asked: WhereAsked, routes: Routes, *, channel: str, now: datetime) -> Where:
     """Where it goes, with the routes, the labels and the mutes of now; ``channel`` is told of incidents that no route
-    has told in another one. Raises Problem for an unknown change."""
+    has told in another one, "" where Slack is not set up. Raises Problem for an unknown change."""
     if asked.severity:
         return _where_incident(asked, asked.severity, routes, channel)
     change = await _change(conn, asked.change) if asked.change else None
@@ -76,7 +85,7 @@ async def where(conn: AsyncConnection, asked: WhereAsked, routes: Routes, *, cha
     verdicts = [
         Verdict(
             route,
-            why_not(route, resource, labels),
+            why_not(route, resource, labels) or _not_set_up(route, channel),
             held.get(route.place) if route.quiet else None,
             next((one for one in mutes if one.channel == route.place), None),
         )
@@ -85,17 +94,31 @@ async def where(conn: AsyncConnection, asked: WhereAsked, routes: Routes, *, cha
     return Where(resource, change, _never(change, resource.kind), tuple(verdicts))
 
 
+def remarks_of(routes: Routes, clusters: Collection[str], *, channel: str) -> list[list[str]]:
+    """What of each route can never come true, or not yet; ``clusters`` are those of which anything is recorded."""
+    return [
+        [*filter(None, [_not_set_up(route, channel)]), *route_remarks.remarks(route, clusters)]
+        for route in routes.routes
+    ]
+
+
+def _not_set_up(route: Route, channel: str) -> str:
+    return NO_SLACK if route.channel and not channel else ""
+
+
 def _where_incident(asked: WhereAsked, severity: str, routes: Routes, channel: str) -> Where:
     cluster, namespaces = asked.cluster or "", (asked.namespace,) if asked.namespace else ()
     if asked.change or asked.kind or asked.name:
         raise Problem(422, "an incident has a severity, a cluster and a namespace, and is of no change", "severity")
     verdicts: list[Verdict] = []
     for route in routes.routes:
-        why = why_no_incident(route, cluster, namespaces, severity=severity)
+        why = why_no_incident(route, cluster, namespaces, severity=severity) or _not_set_up(route, channel)
         if not why and route.channel and any(one.route.channel and not one.why_not for one in verdicts):
             why = "a route above tells it in a channel, and one is enough"
         verdicts.append(Verdict(route, why, None, None))
     places = incident_places(routes, cluster, namespaces, severity=severity, otherwise=channel)
+    if not channel:
+        places = [place for place in places if is_target(place)]
     resource = Resource(cluster, "", "Incident", asked.namespace, "")
     return Where(resource, None, "", tuple(verdicts), tuple(places))
 

@@ -9,12 +9,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Request
 from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from app.core.evaluation.verdicts import Judged, own
 from app.core.findings import NONE, Opinion, Verdict
 from app.core.roles import Role
-from app.store import verdicts
+from app.store import incidents, verdicts
+from app.store.record import lock
 from app.store.seen import read_seen
 from app.web import answers, examples, params, templates
 from app.web.api import one_incident
@@ -22,6 +24,7 @@ from app.web.auth import Needs
 from app.web.deps import deps_of
 from app.web.incident_api import IncidentId, who
 from app.web.incident_forms import read_form
+from app.web.matching import IfMatch, matching
 from app.web.problems import Problem, described
 from app.web.reading import reading
 from app.web.requests import KIB, read_json
@@ -32,7 +35,7 @@ LIMIT = 4 * KIB
 rest = APIRouter(
     prefix="/api/v1",
     dependencies=[Depends(Needs(Role.RESPONDER, limited=True)), Depends(params.once)],
-    responses=described(400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 503),
+    responses=described(400, 401, 403, 404, 408, 409, 412, 413, 415, 422, 429, 503),
 )
 forms = APIRouter(include_in_schema=False, dependencies=[Depends(Needs(Role.RESPONDER, limited=True))])
 pages = APIRouter(include_in_schema=False, dependencies=[Depends(Needs(Role.VIEWER))])
@@ -51,11 +54,11 @@ class Said(BaseModel):
     opinion: Opinion = Field(description="this was it, or it was not")
 
 
-async def _say(request: Request, incident_id: str, verdict: Verdict) -> None:
+async def _say(request: Request, incident_id: str, verdict: Verdict, if_match: str = "") -> None:
     try:
         await check_judging(request, incident_id)
         async with deps_of(request).write.begin() as conn:
-            await verdicts.check_whole(conn, incident_id)
+            await _check(request, conn, incident_id, if_match)
             await verdicts.say(conn, incident_id, verdict)
     except LookupError:
         raise Problem(404, "there is no incident of this id", "incident_id") from None
@@ -63,19 +66,32 @@ async def _say(request: Request, incident_id: str, verdict: Verdict) -> None:
         raise _elsewhere(error) from None
 
 
-async def _take_back(request: Request, incident_id: str, change_id: str, *, must: bool = True) -> None:
+async def _take_back(
+    request: Request, incident_id: str, change_id: str, if_match: str = "", *, must: bool = True
+) -> None:
     missing = Problem(404, "nobody said anything of this suspect of this incident", "change_id")
     deps = deps_of(request)
     try:
         await check_judging(request, incident_id)
         async with deps.write.begin() as conn:
-            await verdicts.check_whole(conn, incident_id)
+            await _check(request, conn, incident_id, if_match)
             if not await verdicts.take_back(conn, incident_id, change_id, now=deps.clock()) and must:
                 raise missing
     except LookupError:
         raise missing from None
     except verdicts.MergedError as error:
         raise _elsewhere(error) from None
+
+
+async def _check(request: Request, conn: AsyncConnection, incident_id: str, if_match: str) -> None:
+    """Raises what verdicts.check_whole does; with ``if_match`` Problem 412 as well, and nobody else writes of the
+    incident's cluster until the transaction ends."""
+    if check := matching(request, incident_id, if_match):
+        if (found := await incidents.read_incident(conn, incident_id)) is None:
+            raise LookupError(incident_id)
+        await lock(conn, found[0].cluster)
+        await check(conn)
+    await verdicts.check_whole(conn, incident_id)
 
 
 def _elsewhere(error: verdicts.MergedError) -> Problem:
@@ -92,19 +108,21 @@ def _elsewhere(error: verdicts.MergedError) -> Problem:
         }
     },
 )
-async def say(request: Request, incident_id: IncidentId, change_id: ChangeId) -> answers.OneIncident:
+async def say(request: Request, incident_id: IncidentId, change_id: ChangeId, if_match: IfMatch) -> answers.OneIncident:
     """Kept with who and when, in the place of an earlier verdict on the same suspect. The incident, as it is then."""
     said = await read_json(request, Said, most=LIMIT)
     deps = deps_of(request)
-    await _say(request, incident_id, Verdict(change_id, said.opinion, who(request), deps.clock()))
+    await _say(request, incident_id, Verdict(change_id, said.opinion, who(request), deps.clock()), if_match)
     async with reading(request) as conn:
         return await one_incident(conn, incident_id)
 
 
 @rest.delete("/incidents/{incident_id}/verdicts/{change_id}", summary="Take a verdict back")
-async def take_back(request: Request, incident_id: IncidentId, change_id: ChangeId) -> answers.OneIncident:
+async def take_back(
+    request: Request, incident_id: IncidentId, change_id: ChangeId, if_match: IfMatch
+) -> answers.OneIncident:
     """404 where there is none. The incident, as it is then."""
-    await _take_back(request, incident_id, change_id)
+    await _take_back(request, incident_id, change_id, if_match)
     async with reading(request) as conn:
         return await one_incident(conn, incident_id)
 

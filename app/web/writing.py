@@ -26,7 +26,7 @@ def check_opening(request: Request, cluster: str, said: Said) -> None:
     for them, Problem 403 where the incident would be about more than they reach."""
     scope = scope_of(request)
     if scope is not None and cluster not in scope.clusters:
-        raise unknown_cluster()
+        raise unknown_cluster(cluster, scope.clusters)
     _check_said(request, cluster, said, named=said.namespaces or ())
 
 

@@ -62,12 +62,24 @@ def test_how_far_back_may_be_said_as_a_moment(site: Asked) -> None:
     assert "TIME: '2026-11-28T17:30:00' is no time with a zone" in unclear.stderr
 
 
+@pytest.mark.parametrize("name", ["serviceaccount", "ServiceAccounts", "sa"])
+def test_who_calls_takes_the_names_of_kubectl(site: Asked, name: str) -> None:
+    until = ("1h", "--at", (world.END + site.shift).isoformat())
+    told = site.said("who-calls", name, *until)
+    assert told == site.said("who-calls", "serviceaccounts", *until)
+    assert "system:serviceaccount" in told or "patch serviceaccounts" in told
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (("what-changed", "0m"), "TIME: must be more than nothing and at most 400 days"),
         (("what-changed", "500d"), "TIME: must be more than nothing and at most 400 days"),
+        (("what-changed", "at=14:00"), "'at=14:00': the option is written --at 14:00"),
+        (("what-changed", "after=14:00"), "'after=14:00': there is no --after here; there are --at, --namespace"),
+        (("who-calls", "pods", "cluster=shop"), "'cluster=shop': the option is written --cluster shop"),
         (("who-calls", "1s"), "TIME: must not be shorter than the 5 s"),
+        (("who-calls", "serviceacounts"), "no resource 'serviceacounts' is known, and none was ever called"),
         (("who-calls", "--by", "user, verb"), "--by: must be one of user, pod, user_agent, verb, resource"),
         (("who-calls", "--order", "errors"), "'errors' is not one of 'calls', 'latency'"),
         (("incident", "open", "Down", "--since", "1900-01-01T00:00:00Z"), "--since: must be between the years"),
@@ -92,6 +104,7 @@ def test_what_turned_bad_how_exact_the_onset_is_and_what_places_hang_on_are_told
         text = site.said(*arguments)
         assert f"what turned bad:\n     * {finding['sentence']}\n" in text
         assert hangs in text
+    assert text.count("without the evidence") == 1, "what the first place hangs on is enough in short"
     told = f"it began to go wrong {onset.at:%Y-%m-%d} {onset_text(onset.at, onset.low, onset.high)} UTC, in"
     assert told in text
     assert "±" in told or "between" in told
@@ -125,6 +138,16 @@ def test_json_and_yaml_are_what_rest_answers(site: Asked, arguments: tuple[str, 
 def newest(site: Asked, namespace: str) -> dict[str, str]:
     found = json.loads(site.said("changes", "--limit", "1", "-n", namespace, "-o", "json"))["items"]
     return dict(found[0])
+
+
+def test_an_incident_about_a_namespace_that_is_not_recorded_is_opened_and_that_is_said(site: Asked) -> None:
+    told = site.run("incident", "open", "Paying fails", "-n", "paymets", role="responder")
+    incident_id = told.stdout.strip()
+    assert told.returncode == 0
+    assert f"no namespace 'paymets' is recorded in {world.CLUSTER}; the nearest: payments" in told.stderr
+    assert f"`foreshock incident edit {incident_id}` corrects it" in told.stderr
+    assert "about namespace payments" in site.said("incident", "edit", incident_id, "-n", "payments", role="responder")
+    site.said("incident", "close", incident_id, role="responder")
 
 
 def test_a_wide_table_cuts_nothing_off_and_has_the_ids(site: Asked) -> None:
@@ -170,6 +193,43 @@ def test_an_incident_by_hand(site: Asked) -> None:
     assert (one["title"], one["opened_by"]) == ("Found here", "the command line")
 
 
+def test_an_incident_is_merged_into_another(site: Asked) -> None:
+    part, whole = (
+        site.said("incident", "open", title, "-n", "payments", role="responder").strip()
+        for title in ("Carts do not open", "Checkout is down again")
+    )
+    merged = site.said("incident", "merge", part, whole, role="responder")
+    assert merged == f"{part} is a part of {whole}: Checkout is down again\n"
+    found = json.loads(site.said("incident", "show", part, "-o", "json"))["incident"]
+    assert (found["status"], found["merged_into"]) == ("merged", whole)
+    nowhere = site.run("incident", "merge", whole, "000000000000", role="responder")
+    assert (nowhere.returncode, "there is no incident" in nowhere.stderr) == (2, True)
+    site.said("incident", "close", whole, role="responder")
+
+
+def test_people_say_which_suspect_was_it_by_its_place(site: Asked) -> None:
+    first, second = json.loads(site.said("suspects", ID, "-o", "json"))["items"][:2]
+
+    def judge(suspect: str, opinion: str) -> str:
+        return site.said("incident", "verdict", ID, suspect, opinion, role="responder")
+
+    assert judge("1", "it") == f"{first['change']['id']} was it: {first['change']['summary']}\n"
+    assert judge(second["change"]["id"], "not-it") == f"{second['change']['id']} was not it\n"
+    assert judge("none", "not-it") == "none was not it\n"
+    kept = json.loads(site.said("incident", "show", ID, "-o", "json"))["incident"]["verdicts"]
+    assert {(one["change_id"], one["opinion"]) for one in kept} == {
+        (first["change"]["id"], "it"),
+        (second["change"]["id"], "not it"),
+        ("none", "not it"),
+    }
+    for suspect in ("1", "2", "none"):
+        assert "has no verdict any more" in judge(suspect, "take-back")
+    assert json.loads(site.said("incident", "show", ID, "-o", "json"))["incident"]["verdicts"] == []
+    for suspect, why in (("9", "there is no suspect 9: 3 are ranked"), ("abc", "change_id")):
+        wrong = site.run("incident", "verdict", ID, suspect, "it", role="responder")
+        assert (wrong.returncode, why in wrong.stderr) == (2, True)
+
+
 def test_what_was_done_is_told_to_programs_too(site: Asked) -> None:
     opened = json.loads(site.said("incident", "open", "Told to a program", "-o", "json", role="responder"))
     incident_id = opened["incident"]["id"]
@@ -190,8 +250,8 @@ def test_an_incident_is_corrected_and_ranked_anew(site: Asked) -> None:
         return text, json.loads(site.said("incident", "show", incident_id, "-o", "json"))["incident"]
 
     since = (world.ALERT_AT + site.shift).replace(microsecond=0)
-    text, one = edited("--since", since.isoformat(), "-n", "identity", "-n", "shop", "--control-plane")
-    assert (one["namespaces"], one["nodes"], one["control_plane"]) == (["identity", "shop"], ["n1"], True)
+    text, one = edited("--since", since.isoformat(), "-n", "identity", "-n", "growth", "--control-plane")
+    assert (one["namespaces"], one["nodes"], one["control_plane"]) == (["identity", "growth"], ["n1"], True)
     assert one["started_at"] == f"{since:%Y-%m-%dT%H:%M:%SZ}"
     assert text == site.said("incident", "show", incident_id)
     assert f"since {since:%Y-%m-%d %H:%M:%S} UTC" in text

@@ -187,6 +187,27 @@ def becoming(before: str, after: str, asked_before: int, capsys: pytest.CaptureF
     return told
 
 
+def test_an_incident_is_exported_with_all_of_its_alerts(capsys: pytest.CaptureFixture[str]) -> None:
+    one = {"id": "5f0a1c22d3e4", "started_at": "2026-11-20T14:03:14Z", "alert_count": 3}
+
+    class Cutting(Server):
+        def __init__(self) -> None:
+            """Asks nobody."""
+
+        def json(self, *path: str, **asked: object) -> dict[str, Any]:
+            if path == ("incidents", one["id"]):
+                return {"incident": {**one, "alerts": [1, 2, 3]}}
+            there = path == ("incidents",) and asked["status"] == "open"
+            return {"items": [{**one, "alerts": [1]}] if there else [], "next": None, "freshness": [], "gaps": []}
+
+    export(
+        Cutting(), Exported.INCIDENTS, "2026-11-20T14:00:00+00:00", "2026-11-20T15:00:00+00:00",
+        file="-", output=Output.JSON, namespace=None, cluster=None,
+    )  # fmt: skip
+    told, _ = map(json.loads, capsys.readouterr().out.splitlines())
+    assert told["alerts"] == [1, 2, 3]
+
+
 def test_calls_are_asked_for_in_pieces_until_all_fit(
     site: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -348,3 +369,21 @@ def test_what_is_of_pages_is_not_of_what_is_followed(site: Asked) -> None:
     for option in (("--status", "open"), ("--after", "1.1")):
         refused = site.run("incident", "list", "--follow", *option)
         assert (refused.returncode, "--follow tells of all" in refused.stderr.replace("\n", " ")) == (2, True)
+
+
+def test_what_was_not_seen_of_many_kinds_at_once_is_one_line(site: Asked) -> None:
+    """As after a restart of the API server, or of Foreshock."""
+    at, why = world.END + site.shift - timedelta(seconds=5), "the API server began anew"
+    gaps = tuple(Gap("shop", kind, at, at + timedelta(seconds=2), why) for kind in ("ConfigMap", "Node", "Service"))
+    recorded(site.dsn, Batch("shop", gaps=gaps))
+    with following(site, site.url, "--limit", "20", "--cluster", "shop") as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline()]
+        while why not in lines[-1]:
+            lines.append(process.stdout.readline())
+        late = world.a_change("later", at=datetime.now(UTC), namespace="growth", version="later")
+        recorded(site.dsn, Batch("shop", changes=(late,)))
+        while "later" not in lines[-1]:
+            lines.append(process.stdout.readline())
+    (said,) = [line for line in lines if why in line]
+    assert said.startswith("not seen (3 kinds) ")

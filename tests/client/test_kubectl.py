@@ -16,6 +16,7 @@ import yaml
 
 from app.client import kubeconfig
 from app.client.kubeconfig import Context, ContextError, cluster_of
+from app.failures import Exit
 from tests.client.conftest import Asked, run
 from tests.cluster.programs import found
 from tests.programs import found as program
@@ -155,6 +156,19 @@ def test_kubectl_completes_it(kubectl: Kubectl) -> None:
     assert "--all-namespaces" in offered("what-changed", "--")
 
 
+def test_a_shell_that_waits_no_more_for_what_could_come_next_is_told_nothing() -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", "from app.kubectl import complete; complete()", "what-changed", "--"],
+            env=environment(), cwd=ROOT, stdout=writes, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(writes)
+    assert (done.returncode, done.stderr) == (Exit.NOT_READ, "")
+
+
 def test_bash_completes_the_command(kubectl: Kubectl) -> None:
     bash = program("bash", package="bash")
     script = f"""
@@ -192,7 +206,7 @@ def test_what_tab_offers_holds_nothing_that_a_shell_would_run(site: Asked) -> No
     ("line", "offered"),
     [
         ("changes --verb ", ["create", "update", "delete"]),
-        ("incident open Down --severity ", ["critical", "error", "warning", "info"]),
+        ("incident open Down --severity ", ["page", "critical", "error", "warning", "info"]),
         ("changes --kind Dep", ["Deployment"]),
         ("who-calls --by user,v", ["user,verb"]),
         ("who-calls --by user,verb,user", ["user,verb,user_agent"]),

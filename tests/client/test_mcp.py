@@ -188,6 +188,7 @@ async def test_pages_go_on_where_they_ended(site: Asked) -> None:
         ("change", {"change_id": "0" * 28}, "there is no change of this id"),
         ("incident", {"incident_id": "000000000000"}, "there is no "),
         ("diff", {"object": "deploy/checkout-api", "from": "1h", "namespace": "x" * 300}, "namespace: "),
+        ("who_calls", {"resource": "serviceacounts"}, "and none was ever called; the nearest: serviceaccounts"),
         ("who_calls", {"by": "colour"}, "by: must be one of user, pod"),
     ],
 )
@@ -197,6 +198,16 @@ async def test_bad_input_is_refused_with_what_is_wrong(
     server = asking(site.url, site.tokens["viewer"].read_text().strip())
     async with Client(protocol_of(server)) as client:
         assert why in await refused(client, tool, **arguments)
+
+
+async def test_who_calls_takes_the_names_of_kubectl(site: Asked) -> None:
+    server, at = asking(site.url, site.tokens["viewer"].read_text().strip()), (world.END + site.shift).isoformat()
+    async with Client(protocol_of(server)) as client:
+        short, whole = [
+            (await told(client, "who_calls", at=at, resource=name))["data"]["items"]
+            for name in ("sa", "serviceaccounts")
+        ]
+    assert short == whole != []
 
 
 async def test_a_tool_that_there_is_not(site: Asked) -> None:

@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
@@ -125,6 +127,26 @@ async def scraping(database: Database, folder: Path, *targets: dict[str, str]) -
     async with measuring(one.measuring), asyncio.timeout(120):
         await one.scraped()
         yield one
+
+
+def work(plane: ControlPlane, job: str) -> None:
+    """Has a program work for as long as its processor's time is counted in, which a quick one hardly needs by itself:
+    it counts hundredths of a second."""
+    told = target(plane, job)
+    token, before = Path(told["token_file"]).read_text(), None
+    for _ in range(400):
+        answer = httpx2.get(
+            told["url"],
+            headers={"Authorization": f"Bearer {token}"},
+            verify=ssl.create_default_context(cafile=told["ca_file"]),
+            trust_env=False,
+        )
+        spent = re.search(r"^process_cpu_seconds_total (\S+)", answer.text, re.MULTILINE)
+        assert spent, answer.text[:500]
+        before = before or spent[1]
+        if spent[1] != before:
+            return
+    raise AssertionError(f"{job} did nothing that counts")
 
 
 def values(found: Graph, *of: str) -> list[float]:
@@ -285,6 +307,7 @@ async def test_where_a_target_was_down_no_line_is_drawn_across(database: Databas
     show(plane, plane.token(READER))
     assert plane.scheduler
     async with scraping(database, plane.folder, target(plane, MANAGER), target(plane, SCHEDULER)) as one:
+        await asyncio.to_thread(work, plane, SCHEDULER)
         await one.again()
         await asyncio.to_thread(plane.scheduler.stop)
         await one.again()
@@ -292,6 +315,7 @@ async def test_where_a_target_was_down_no_line_is_drawn_across(database: Databas
         assert "cannot be reached: Connection refused" in remark
         await asyncio.to_thread(plane.scheduler.start)
         await one.again()
+        await asyncio.to_thread(work, plane, SCHEDULER)
         await one.again()
         assert one.measuring.remarks == ()
         (memory,) = await one.told("process_resident_memory_bytes", job=SCHEDULER)

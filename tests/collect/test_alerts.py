@@ -9,6 +9,8 @@ import pytest
 
 from app.collect.alerts import Alertmanager, PayloadError, parse
 from app.collect.outbound import EndpointError
+from app.core.alerted import LeftOut
+from app.core.incidents.bundles import title
 from app.core.model import Symptom
 from app.core.objects.redact import Redactor
 
@@ -125,7 +127,7 @@ def test_grafana_sends_the_same_and_more() -> None:
 def test_that_a_contact_point_is_tested_is_no_alert() -> None:
     labels = {"alertname": "TestAlert", "instance": "Grafana", "team": "shop"}
     body = grafana(labels=labels, annotations={"summary": "Notification test"}, values=None)
-    assert parse(body, REDACTOR, received=AT) == ([], ["Grafana's test of a contact point"])
+    assert parse(body, REDACTOR, received=AT) == ([], [LeftOut("Grafana's test of a contact point", "")])
     (found,), _ = parse(grafana(labels=labels | {"alertname": "Mine"}), REDACTOR, received=AT)
     assert found.reason == "Mine"
 
@@ -149,7 +151,8 @@ def test_how_many_a_receiver_did_not_send_is_said() -> None:
     told = json.loads(body(None, alertname="Down")) | {"truncatedAlerts": 31}
     (found,), left_out = parse(json.dumps(told).encode(), REDACTOR, received=AT)
     assert found.reason == "Down"
-    assert left_out == ["31 alerts more that were not sent: set max_alerts: 0"]
+    assert left_out == [LeftOut("31 alerts more that were not sent: set max_alerts: 0", "truncated", 31)]
+    assert parse(json.dumps(told | {"truncatedAlerts": -3}).encode(), REDACTOR, received=AT)[1] == []
 
 
 @pytest.mark.parametrize(("ahead", "counts"), [(4, 4), (6, 0), (20 * 60, 0)])
@@ -183,3 +186,19 @@ def test_a_matcher_that_alertmanager_would_take_for_another_is_refused(matcher: 
 @pytest.mark.parametrize("matcher", ['cluster="shop"', "cluster=shop", ' a =~ "b|c" ', 'a=""', '"k8s.io/x" != "y\\"z"'])
 def test_matchers_are_taken_as_alertmanager_reads_them(matcher: str) -> None:
     Alertmanager("http://alertmanager:9093", matchers=(matcher,))
+
+
+def test_names_and_labels_are_kept_as_far_as_a_person_reads_them() -> None:
+    told = {"alertname": "D" * 5000, "blob": "x y " * 750_000, "n" * 3000: "1"} | {f"z{n:03}": "1" for n in range(200)}
+    (found,), _ = parse(body(None, **told), REDACTOR, received=AT)
+    labels = dict(found.labels)
+    assert (found.reason, len(labels["blob"])) == ("D" * 199 + "…", 2000)
+    assert (len(labels), max(map(len, labels)), len(title([found]))) == (100, 200, 200)
+
+
+def test_alerts_without_a_fingerprint_whose_long_labels_differ_are_two() -> None:
+    first, second = (
+        parse(body(None, alertname="Down", a="x y " * 500, b=end).replace(b'"f"', b'""'), REDACTOR, received=AT)[0][0]
+        for end in ("1", "2")
+    )
+    assert (first.fingerprint == second.fingerprint, len(first.fingerprint)) == (False, 32)

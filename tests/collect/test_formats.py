@@ -63,7 +63,7 @@ def test_the_labels_of_series_are_redacted() -> None:
 def test_an_alert_without_a_zone_is_refused() -> None:
     found, [unusable] = parse(payload(startsAt="2026-11-20T12:00:00"), REDACTOR, received=RECEIVED)
     assert found == []
-    assert "timezone" in unusable
+    assert "timezone" in unusable.why
 
 
 @pytest.mark.parametrize("body", [b"{}", b"[]", b"nonsense", b'{"version":"3","alerts":[]}'])

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import cramjam
 import pytest
-from sqlalchemy import text
+from sqlalchemy import select, text
 from sqlalchemy.exc import OperationalError
 
 from app.collect import remote_write
@@ -19,6 +19,7 @@ from app.core.model import MetricSeries
 from app.core.stale import STALE
 from app.store import codes, reach, series, series_keys
 from app.store.database import Database
+from app.store.tables import clusters, remarks
 from tests.samples import plain
 from tests.store.factories import NOON
 
@@ -55,6 +56,13 @@ def message(*told: Told, more: bytes = b"") -> bytes:
 
 def packed(*told: Told, more: bytes = b"") -> bytes:
     return bytes(cramjam.snappy.compress_raw(message(*told, more=more)))
+
+
+async def remarked(database: Database, cluster: str) -> dict[str, str]:
+    """What is to be said of a cluster, and why."""
+    async with database.read.connect() as conn:
+        query = select(remarks.c.about, remarks.c.why).join(clusters).where(clusters.c.name == cluster)
+        return {row.about: row.why for row in await conn.execute(query)}
 
 
 async def kept(database: Database, cluster: str) -> list[MetricSeries]:
@@ -128,6 +136,8 @@ async def test_series_beyond_the_bound_are_refused_and_the_others_are_kept(
         await receiver.take(shop, packed(({"__name__": "m2"}, [(AT + 5, 2.0)]), ({"__name__": "m7"}, [(AT, 1.0)])))
     assert [len(one.times) for one in await kept(database, shop)] == [1, 1, 2]
     await receiver.take(f"{shop} south", packed(*many[:3]))
+    assert "2 series are new, and the cluster has 0 of at most 3" in (await remarked(database, shop))["samples"]
+    assert await remarked(database, f"{shop} south") == {}
 
 
 async def test_series_that_are_gone_make_room_for_others(receiver: Receiver, database: Database, shop: str) -> None:
@@ -182,12 +192,29 @@ async def test_times_that_cannot_be_stored_are_left_out(receiver: Receiver, data
         await receiver.take(shop, packed((REQUESTS, odd)))
     [one] = await kept(database, shop)
     assert one.values == (7.0,)
+    assert list(await remarked(database, shop)) == ["samples"]
+
+
+async def test_samples_of_times_to_come_are_remarked_upon(receiver: Receiver, database: Database, shop: str) -> None:
+    minute = 60_000
+    await receiver.take(shop, packed((REQUESTS, [(AT + minute + 30_000, 1.0)])))
+    assert await remarked(database, shop) == {}
+    later = Receiver(database.write, lambda: NOW, most_series=3)
+    await later.take(shop, packed((REQUESTS, [(AT + 61 * minute, 1.0)])))
+    ahead = "up to 60 min ahead of the clock here: which of them is right?"
+    assert await remarked(database, shop) == {"samples ahead": ahead}
+    async with database.read.connect() as conn:
+        assert (await reach.read(conn, shop))["metrics"] == NOW
 
 
 async def test_what_has_no_name_or_endless_labels_is_not(receiver: Receiver, database: Database, shop: str) -> None:
     endless = {"__name__": "up", "x": "y" * 20_000}
-    with pytest.raises(RefusedError, match="2 series have no __name__, or labels of more than 16 kB"):
-        await receiver.take(shop, packed(({"job": "a"}, [(AT, 1.0)]), (endless, [(AT, 1.0)]), (REQUESTS, [(AT, 1.0)])))
+    body = message(({"job": "a"}, [(AT, 1.0)]), (endless, [(AT, 1.0)]), (REQUESTS, [(AT, 1.0)]))
+    named = [("__name__", "up"), ("job", "a"), ("job", "b")]
+    twice = b"".join(part(1, part(1, name.encode()) + part(2, value.encode())) for name, value in named)
+    body += part(1, twice + part(2, b"\x09" + struct.pack("<d", 1.0) + b"\x10" + varint(AT)))
+    with pytest.raises(RefusedError, match="3 series have no __name__, a label twice, or labels of more than 16 kB"):
+        await receiver.take(shop, bytes(cramjam.snappy.compress_raw(body)))
     assert [one.name for one in await kept(database, shop)] == ["apiserver_request_total"]
 
 
@@ -213,7 +240,8 @@ async def test_what_cannot_be_read_is_refused_in_words(receiver: Receiver, shop:
         await receiver.take(shop, body)
 
 
-async def test_a_bomb_is_refused_by_what_it_says_of_itself(receiver: Receiver, shop: str) -> None:
+async def test_a_bomb_is_refused_by_what_it_says_of_itself(receiver: Receiver, database: Database, shop: str) -> None:
     bomb = bytes(cramjam.snappy.compress_raw(b"\0" * (remote_write.MOST_BYTES + 1)))
     with pytest.raises(TooLargeError, match="10,000,001 bytes unpacked"):
         await receiver.take(shop, bomb)
+    assert "lower max_samples_per_send" in (await remarked(database, shop))["samples"]

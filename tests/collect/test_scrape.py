@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from app.collect import scrape
 from app.collect.outbound import OutboundError
 from app.collect.scrape import Kept, Scraped, Target, UnreadableError, fetch, read
 from app.core.model import MetricSeries
@@ -44,6 +45,17 @@ def minute(number: float) -> datetime:
 
 def told(series: list[MetricSeries]) -> dict[tuple[str, str], float]:
     return {(one.name, dict(one.labels).get("name", "")): one.values[0] for one in series}
+
+
+def test_a_target_that_tells_too_much_is_not_read_and_what_was_known_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scrape, "MOST_SERIES", 4)
+    scraped = Scraped(LABELS, Redactor(b"k" * 32), Kept(begins=("rest_",)))
+    assert len(scraped.take(b"rest_a 1\nrest_b 2\nrest_c 3\n", minute(0))) == 4  # with up
+    more = b"".join(b'rest_a{x="%d"} 1\n' % n for n in range(5))
+    with pytest.raises(UnreadableError, match="5 series are kept, of at most 4 of a target: name fewer"):
+        scraped.take(more, minute(1))
+    ended = {one.name for one in scraped.miss(minute(1)) if is_stale(one.values[0])}
+    assert ended == {"rest_a", "rest_b", "rest_c"}
 
 
 def test_what_is_wanted_is_read_with_the_labels_of_its_target() -> None:

@@ -99,6 +99,26 @@ def test_an_incident_is_told_by_where_its_alerts_are_and_how_severe_it_is(rule: 
 
 
 @pytest.mark.parametrize(
+    ("asked", "severity", "tells"),
+    [
+        ("critical", "P1", True),
+        ("critical", "sev-1", True),
+        ("critical", "SEV5", False),
+        ("Warning", "average", True),
+        ("warning", "whatever", True),
+        ("warning", "", False),
+        ("info", "notice", True),
+        ("p1", "P1", True),
+        ("P1", "critical", False),
+        ("sev*", "sev1", True),
+    ],
+)
+def test_a_route_for_a_severity_tells_of_what_means_it(asked: str, severity: str, tells: bool) -> None:
+    one = route(tell=["incidents"], severities=[asked])
+    assert (not why_no_incident(one, "prod-1", (), severity=severity)) is tells
+
+
+@pytest.mark.parametrize(
     ("rule", "says"),
     [
         ({"channel": "#general"}, "channel"),

@@ -87,6 +87,8 @@ class Workspace:
     """What befalls the next calls of chat.postMessage and chat.update, one each; "" nothing. Or an error of Slack's."""
     faults_of_looks: deque[str] = field(default_factory=deque)
     """The same of LOOKED."""
+    sockets_at: str = ""
+    """Where it says that connections are opened; "": here."""
     token: str = TOKEN
     scopes: set[str] = field(default_factory=lambda: {"chat:write", "channels:history", "links:write"})
     retry_after: str = "30"
@@ -340,7 +342,8 @@ class Workspace:
         return web.json_response({"ok": True, "messages": page, "response_metadata": {"next_cursor": more}})
 
     def _apps_connections_open(self, _given: Json) -> web.Response:
-        return web.json_response({"ok": True, "url": self.url.replace("http://", "ws://") + "socket"})
+        at = self.sockets_at or self.url
+        return web.json_response({"ok": True, "url": at.replace("http://", "ws://") + "socket"})
 
     async def socket(self, request: web.Request) -> web.WebSocketResponse:
         """A connection of Socket Mode."""

@@ -18,15 +18,17 @@ from sqlalchemy import text
 
 from app.core.findings import NONE, Opinion
 from app.core.routes import NO_ROUTES
+from app.core.vitals import Listening
+from app.notify import connection as connection_module
 from app.notify.clicks import Clicks, clicked
-from app.notify.connection import listen
+from app.notify.connection import NOT_OPENED, Connection, listen
 from app.notify.mutes import REACTION, Mutes
 from app.notify.sender import Sender
 from app.notify.slack import slack
 from app.store import incidents
 from app.web.deps import Slack, refuse_command, refuse_told
 from app.web.routes import create_app
-from tests.notify.double import APP_TOKEN, CHANNEL, TOKEN, Json, Workspace, workspace
+from tests.notify.double import APP_TOKEN, CHANNEL, NOWHERE, TOKEN, Json, Workspace, workspace
 from tests.web import world
 from tests.web.conftest import HOST, Site, deps, site
 
@@ -117,11 +119,108 @@ def test_in_an_organisation_its_people_are_no_guests(of: Json, user_team: str, i
     assert click.is_guest is is_guest
 
 
+async def state_of(connection: Connection, *, is_open: bool, why: str = "") -> Listening:
+    """The first one that is so."""
+    async with asyncio.timeout(20):
+        while connection.state.is_open != is_open or why not in connection.state.why:  # noqa: ASYNC110 - of another's
+            await asyncio.sleep(0.02)
+    return connection.state
+
+
+@pytest.mark.parametrize(
+    ("token", "api", "why"),
+    [
+        ("xapp-revoked", "", "FORESHOCK_SLACK_APP_TOKEN is not good any more"),
+        (APP_TOKEN, NOWHERE, "HTTPS_PROXY and FORESHOCK_SLACK_API (ClientConnectorError)"),
+    ],
+)
+async def test_why_there_is_no_connection_is_known(told: Workspace, token: str, api: str, why: str) -> None:
+    connection = Connection(told.clock)
+    api, refuse = api or f"{told.url}api/", refuse_told
+    taking = listen(token, api, take=refuse, show=refuse, answer=refuse_command, connection=connection)
+    listening = asyncio.create_task(taking)
+    try:
+        state = await state_of(connection, is_open=False, why=why)
+        assert state.since == told.clock()
+        assert token not in state.why
+    finally:
+        listening.cancel()
+
+
+def test_a_connection_is_open_since_it_was_opened_last() -> None:
+    times = iter(NOW + timedelta(minutes=n) for n in range(9))
+    connection = Connection(lambda: next(times))
+    assert connection.state == Listening(is_open=False, since=NOW)
+    connection.note(is_open=False, why="the network")
+    assert connection.state == Listening(is_open=False, since=NOW, why="the network")
+    connection.note(is_open=True, why="the network")
+    connection.note(is_open=True, why="the network")
+    assert connection.state == Listening(is_open=True, since=NOW + timedelta(minutes=1))
+    connection.note(is_open=False, why="the token")
+    assert connection.state == Listening(is_open=False, since=NOW + timedelta(minutes=2), why="the token")
+
+
+class Told(Connection):
+    """Keeps all that it was told of."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        super().__init__(workspace.clock)
+        self.noted: list[tuple[bool, str]] = []
+
+    def note(self, *, is_open: bool, why: str) -> None:
+        self.noted.append((is_open, why))
+        super().note(is_open=is_open, why=why)
+
+
+async def test_that_a_connection_is_not_opened_is_said_after_a_while(
+    told: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "LOOK", 0.05)
+    monkeypatch.setattr(connection_module, "OPENS_WITHIN", 0.5)
+    told.sockets_at, connection, refuse = NOWHERE, Told(told), refuse_told
+    taking = listen(
+        APP_TOKEN, f"{told.url}api/", take=refuse, show=refuse, answer=refuse_command, connection=connection
+    )
+    listening = asyncio.create_task(taking)
+    try:
+        await state_of(connection, is_open=False, why=NOT_OPENED)
+    finally:
+        listening.cancel()
+    silent = [one for one in connection.noted if one == (False, "")]
+    assert len(silent) > 2, "it might have been about to open"
+
+
+async def test_a_connection_that_slack_renews_is_nothing_to_be_said(
+    told: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "LOOK", 0.0)
+    connection, refuse = Told(told), refuse_told
+    taking = listen(
+        APP_TOKEN, f"{told.url}api/", take=refuse, show=refuse, answer=refuse_command, connection=connection
+    )
+    listening = asyncio.create_task(taking)
+    try:
+        for _ in range(3):
+            await told.connected()
+            await state_of(connection, is_open=True)
+            await told.disconnect()
+        await told.connected()
+        await state_of(connection, is_open=True)
+    finally:
+        listening.cancel()
+    assert (False, "") in connection.noted
+    assert {why for _, why in connection.noted} == {""}
+
+
 async def test_a_click_by_the_connection_is_kept_and_acknowledged(site: Site, told: Workspace) -> None:
     take, answer = clicks(site, told).take, refuse_command
-    listening = asyncio.create_task(listen(APP_TOKEN, f"{told.url}api/", take=take, show=refuse_told, answer=answer))
+    connection = Connection(told.clock)
+    api = f"{told.url}api/"
+    taking = listen(APP_TOKEN, api, take=take, show=refuse_told, answer=answer, connection=connection)
+    listening = asyncio.create_task(taking)
     try:
         await told.connected()
+        assert await state_of(connection, is_open=True) == Listening(is_open=True, since=told.clock())
         await told.click(told.messages[0], f"it/{INCIDENT}/{FIRST}")
         await told.disconnect()
         await told.connected()

@@ -19,7 +19,7 @@ from app.core.model import Batch
 from app.core.routes import NO_ROUTES, Route, Routes, What
 from app.notify import commands as module
 from app.notify.commands import Commands
-from app.notify.connection import listen
+from app.notify.connection import Connection, listen
 from app.notify.mutes import Mutes
 from app.notify.slack import slack
 from app.store import incidents
@@ -92,6 +92,8 @@ async def test_incidents(site: Site, told: Workspace) -> None:
     assert f"<{HOST}/incidents/{world.incident().id}|" in shown
     assert "Likeliest: Deployment checkout-api (" in shown
     assert "for 31 s" in shown
+    answer = await commands(site).answer(await told.ask("incident"))
+    assert answer["text"] == "one incident open"
     assert "No incident is open" not in shown
 
 
@@ -105,6 +107,8 @@ async def test_more_incidents_than_are_listed(site: Site, told: Workspace) -> No
     assert "&lt;!here&gt; &amp; &lt;b&gt;" in shown
     assert "<!here>" not in shown
     assert "Not ranked yet." in shown
+    answer = await commands(site).answer(await told.ask("incidents"))
+    assert answer["text"] == "More than 10 incidents open"
     async with site.database.write.begin() as conn:
         await conn.exec_driver_sql("DELETE FROM incidents WHERE starts_with(id, '0000000000')")
 
@@ -117,8 +121,15 @@ async def test_who_calls(site: Site, told: Workspace) -> None:
     assert title.split() == ["NOW/s", "BEFORE/s", "FAILED/s", "WHO", "VERB", "WHAT"]
     figures = [line.split() for line in lines[lines.index(title) + 1 :]]
     assert figures[0][:3] == ["40", "0", "4"], shown
-    assert "nobody called for it" in await answered(site, told, "who-calls 1m unicorns")
+    assert "nobody called for it" in await answered(site, told, "who-calls 1m nodes")
     assert "recorded no further" not in shown
+
+
+@pytest.mark.parametrize("name", ["serviceaccount", "ServiceAccounts", "sa"])
+async def test_who_calls_for_what_is_named_as_to_kubectl(site: Site, told: Workspace, name: str) -> None:
+    shown = await answered(site, told, f"who-calls 1m {name}")
+    assert shown == await answered(site, told, "who-calls 1m serviceaccounts")
+    assert "nobody called for it" not in shown
 
 
 async def test_that_nobody_counted_is_not_that_nobody_called(site: Site, told: Workspace) -> None:
@@ -148,6 +159,11 @@ async def test_that_nobody_counted_is_not_that_nobody_called(site: Site, told: W
         ("what-changed payment", "no namespace 'payment' is recorded; the nearest: payments"),
         ("what-changed cluster=moon", "there is no cluster 'moon'"),
         ("who-calls 7h", "Calls of at most 6 h"),
+        ("who-calls unicorns", "no resource 'unicorns' is known, and none was ever called"),
+        (
+            "who-calls serviceacounts",
+            "no resource 'serviceacounts' is known, and none was ever called; the nearest: serv",
+        ),
         ("incident payments", "only cluster=NAME can be said"),
         ("incident cluster=moon", "there is no cluster 'moon'"),
         ("what-changed \x00", "must not hold the character U+0000"),
@@ -268,7 +284,9 @@ async def test_what_slack_does_not_send_is_refused(site: Site, told: Workspace, 
 
 async def test_a_command_by_the_connection_is_answered(site: Site, told: Workspace) -> None:
     take, answer = refuse_told, commands(site).answer
-    listening = asyncio.create_task(listen(APP_TOKEN, f"{told.url}api/", take=take, show=refuse_told, answer=answer))
+    api, connection = f"{told.url}api/", Connection(told.clock)
+    taking = listen(APP_TOKEN, api, take=take, show=refuse_told, answer=answer, connection=connection)
+    listening = asyncio.create_task(taking)
     try:
         await told.connected()
         await told.ask("incident")

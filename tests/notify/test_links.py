@@ -16,7 +16,7 @@ from sqlalchemy import text
 
 from app.core.model import Batch
 from app.core.routes import NO_ROUTES, Route, Routes, What
-from app.notify.connection import listen
+from app.notify.connection import Connection, listen
 from app.notify.links import LISTED, Links
 from app.notify.slack import slack
 from app.store import incidents
@@ -229,7 +229,8 @@ async def test_what_slack_does_not_send(site: Site, told: Workspace, broken: Jso
 
 
 async def test_by_the_connection(site: Site, told: Workspace) -> None:
-    taking = listen(APP_TOKEN, f"{told.url}api/", take=refuse_told, show=links(site, told).take, answer=refuse_command)
+    api, show, connection = f"{told.url}api/", links(site, told).take, Connection(told.clock)
+    taking = listen(APP_TOKEN, api, take=refuse_told, show=show, answer=refuse_command, connection=connection)
     listening = asyncio.create_task(taking)
     try:
         await told.connected()

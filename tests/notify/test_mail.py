@@ -137,7 +137,7 @@ async def test_mail_says_what_happened_in_text_and_html(room: Room, database: Da
     said = incident.get_body(("plain",))
     assert said
     assert "1. checkout-api" in said.get_content()
-    assert "To undo it:" in said.get_content()
+    assert "To undo it, in the cluster shop (see first: kubectl config current-context):" in said.get_content()
 
 
 @pytest.mark.parametrize("fault", ["451 4.3.0 later", "421 4.3.2 going down", "lost"])

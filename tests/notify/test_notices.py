@@ -12,7 +12,7 @@ from app.core.model import NOBODY, ObjectState, Outcome, Progress, Resource, Ver
 from app.core.routes import Quiet, Route, Routes
 from app.notify.asking import asked
 from app.notify.slack import Message, Slack
-from app.store import notices, outbox
+from app.store import deliveries, notices, outbox
 from tests.notify.double import CHANNEL, Json
 from tests.notify.room import OTHER, URL, Room, rolling, room
 from tests.web import world
@@ -305,7 +305,7 @@ async def test_what_is_muted_while_it_waits_is_not_told(room: Room) -> None:
     await room.happens(room.change("late", namespace="shop"))
     await room.passes(130)
     async with room.database.read.connect() as conn:
-        assert (await outbox.read_delivery(conn)).waiting == 0
+        assert (await deliveries.read_delivery(conn, suspected=False, now=room.clock())).waiting == 0
 
 
 async def test_what_is_muted_is_not_told_and_is_told_again_later(room: Room) -> None:
@@ -389,7 +389,7 @@ async def test_a_change_that_cannot_be_posted_stands_on_the_page_and_is_sent_aga
     await room.happens(room.change("web"))
     await room.passes()
     async with room.database.write.begin() as conn:
-        (failed,) = (await outbox.read_delivery(conn)).failed
+        (failed,) = (await deliveries.read_delivery(conn, suspected=False, now=room.clock())).failed
         assert failed.title == "image of web: v1 → v2"
         assert "channel_not_found" in failed.error
         room.slack.channels.add(CHANNEL)

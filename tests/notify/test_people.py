@@ -22,7 +22,7 @@ from app.core.targets import SlackWebhook, Target, Teams, Webhook
 from app.notify.sender import Sender
 from app.notify.targets import Targets
 from app.notifying import REPRESENT, mail, post
-from app.store import incidents, outbox
+from app.store import deliveries, incidents
 from app.store.database import Database
 from app.store.partitions import ensure
 from app.store.record import record
@@ -54,7 +54,10 @@ class People:
 
     async def failed(self) -> list[str]:
         async with self.room.database.read.connect() as conn:
-            return [one.error for one in (await outbox.read_delivery(conn)).failed]
+            return [
+                one.error
+                for one in (await deliveries.read_delivery(conn, suspected=False, now=self.room.clock())).failed
+            ]
 
 
 def routes_of(target: Target) -> Routes:

@@ -16,7 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.core.model import Batch
-from app.store import incidents, outbox
+from app.store import deliveries, incidents
 from app.store.database import Database
 from app.store.partitions import ensure
 from app.store.record import record
@@ -162,7 +162,7 @@ async def test_a_thousand_changes_are_there_once_though_the_program_is_killed_ag
     assert len(there) == len(set(there)), "nothing is there twice"
     assert set(there) == made, "nothing is missing"
     async with database.read.connect() as conn:
-        assert (await outbox.read_delivery(conn)).failed == ()
+        assert (await deliveries.read_delivery(conn, suspected=False, now=datetime.now(UTC))).failed == ()
     print(f"\n{len(there)} changes, killed {kills} times")
 
 

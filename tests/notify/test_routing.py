@@ -139,7 +139,7 @@ class Office:
 async def office(database: Database) -> AsyncIterator[Office]:
     clock = Clock(MOMENTS[-1])
     made = Office(database, clock, httpx2.AsyncClient())
-    about = replace(deps(database), clock=clock, slack=Slack(HOME, listens=True, routes=lambda: made.routes))
+    about = replace(deps(database), clock=clock, slack=Slack(HOME, routes=lambda: made.routes))
     app = create_app(about, limits=UNLIMITED)
     async with database.write.begin() as conn:
         token = await tokens.create(conn, Role.VIEWER, purpose=Purpose.API, now=clock())

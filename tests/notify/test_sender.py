@@ -22,7 +22,7 @@ from app.notify import sender as sender_module
 from app.notify import slack as slack_module
 from app.notify.sender import Sender
 from app.notify.slack import slack
-from app.store import incidents, outbox, verdicts
+from app.store import deliveries, incidents, outbox, verdicts
 from app.store.database import Database
 from app.store.partitions import ensure
 from app.store.record import record
@@ -71,7 +71,9 @@ class Desk:
 
     async def failed(self) -> list[str]:
         async with self.database.read.connect() as conn:
-            return [one.error for one in (await outbox.read_delivery(conn)).failed]
+            return [
+                one.error for one in (await deliveries.read_delivery(conn, suspected=False, now=self.clock())).failed
+            ]
 
     @property
     def message(self) -> Json:
@@ -341,10 +343,21 @@ async def test_where_nobody_listens_it_is_posted_later_without_a_look(desk: Desk
     desk.sender.slack.web.base_url = "http://127.0.0.1:9/api/"
     await desk.save(world.incident(), world.ranking())
     await desk.send(2)
+    first = desk.clock()
+    await desk.send(70)
+    async with desk.database.read.connect() as conn:
+        (late,) = (await deliveries.read_delivery(conn, suspected=False, now=desk.clock())).late
+    assert (late.channel, late.messages) == (CHANNEL, 1)
+    assert late.since <= first, "since it was tried first"
+    assert late.why.endswith("HTTPS_PROXY and FORESHOCK_SLACK_API (ClientConnectorError)")
+    assert TOKEN not in late.why
     desk.sender.slack.web.base_url = answering
-    await desk.send(15)
+    await desk.send(100)
     assert desk.slack.asked == ["chat.postMessage"]
     assert len(desk.slack.messages) == 1
+    async with desk.database.read.connect() as conn:
+        delivery = await deliveries.read_delivery(conn, suspected=False, now=desk.clock() + outbox.BEFORE)
+    assert (delivery.waiting, delivery.late) == (0, ())
 
 
 async def test_what_is_said_of_a_part_is_shown_of_the_whole(desk: Desk) -> None:

@@ -15,8 +15,9 @@ from app.core.routes import Route, Routes
 from app.notify import slack as slack_module
 from app.notify.sender import Sender
 from app.notify.slack import Message
-from app.store import outbox
-from app.store.outbox import Due, Failed
+from app.store import deliveries
+from app.store.deliveries import Failed
+from app.store.outbox import Due
 from tests.notify.double import FAULTS, TOKEN
 from tests.notify.room import THIRD, URL, Room, room
 from tests.notify.test_sender import Killed, until_killed
@@ -29,13 +30,8 @@ SHARE = 0.2
 """Of all calls, how many fail in each way that is tried."""
 KILL = "killed"
 SETTLED = 900
-
-
-def impatient(room: Room) -> Sender:
-    """One sender for the whole storm, which waits for Slack for a twentieth of a second."""
-    told = slack_module.slack(TOKEN, f"{room.slack.url}api/")
-    told.web.timeout = 0.05  # type: ignore[assignment]
-    return Sender(room.database.write, told, THIRD, URL, room.clock, routes=lambda: room.routes)
+IMPATIENT, PATIENT = 0.05, 5.0
+"""Seconds for which Slack is waited for: while calls fail, and once none does, which a busy machine must not seem."""
 
 
 @dataclass
@@ -65,7 +61,9 @@ async def raging(room: Room, storm: Storm, waves: int, *, monkeypatch: pytest.Mo
     room.slack.channels |= set(ids)
     room.slack.reads_blocks = False
     room.routes = Routes(tuple(Route(channel, namespaces=(f"team-{n}",)) for n, channel in enumerate(ids)))
-    sender, real = impatient(room), slack_module.Slack.post
+    told, real = slack_module.slack(TOKEN, f"{room.slack.url}api/"), slack_module.Slack.post
+    told.web.timeout = IMPATIENT  # type: ignore[assignment]
+    sender = Sender(room.database.write, told, THIRD, URL, room.clock, routes=lambda: room.routes)
 
     async def post(self: slack_module.Slack, due: Due, message: Message) -> str:
         storm.kill()
@@ -90,6 +88,7 @@ async def raging(room: Room, storm: Storm, waves: int, *, monkeypatch: pytest.Mo
         for _ in range(APART):
             await second()
     storm.over = True
+    told.web.timeout = PATIENT  # type: ignore[assignment]
     for _ in range(SETTLED):
         if len(room.messages) >= len(made) and not await is_owed(room):
             break
@@ -112,7 +111,7 @@ async def is_owed(room: Room) -> bool:
 
 async def failed(room: Room) -> tuple[Failed, ...]:
     async with room.database.read.connect() as conn:
-        return (await outbox.read_delivery(conn)).failed
+        return (await deliveries.read_delivery(conn, suspected=False, now=room.clock())).failed
 
 
 def _change_of(message: dict[str, object]) -> str:

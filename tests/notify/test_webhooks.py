@@ -29,7 +29,7 @@ from app.core.targets import Email, Webhook
 from app.notify.slack import BusyError, UnansweredError
 from app.notify.targets import Targets, keys_of
 from app.notifying import REPRESENT, mail, post
-from app.store import incidents, outbox
+from app.store import deliveries, incidents, outbox
 from app.store.database import Database
 from app.store.partitions import ensure
 from app.store.record import record
@@ -289,6 +289,25 @@ async def test_a_refusal_is_given_up_with_what_to_do(told: Told, fault: str, wor
     assert told.receiver.types == ["change.recorded"]
 
 
+async def test_what_a_target_that_is_turned_off_is_owed_is_not_said_to_be_tried(told: Told) -> None:
+    told.receiver.faults.append("410")
+    await told.room.happens(told.room.change("one"))
+    await told.passes()
+    await told.room.happens(told.room.change("two"))
+    await told.passes()
+    now, database, late = told.room.clock(), told.room.database, []
+    async with database.write.begin() as conn:
+        await conn.exec_driver_sql(
+            "UPDATE slack_messages SET put_off = 'why', put_off_since = '2026-01-01' WHERE error = ''"
+        )
+        for off in ("the receiver wants no more events", ""):
+            await outbox.turn_off(conn, "ops", off)
+            untold = await deliveries.count_untold(conn, suspected=False, now=now)
+            delivery = await deliveries.read_delivery(conn, suspected=False, now=now)
+            late.append((untold.failed, untold.late, len(delivery.late)))
+    assert late == [(1, 0, 0), (1, 1, 1)]
+
+
 async def test_who_is_gone_is_asked_once_and_told_all_when_it_is_sent_again(told: Told) -> None:
     told.receiver.faults.append("410")
     await told.room.happens(told.room.change("one"))
@@ -298,7 +317,7 @@ async def test_who_is_gone_is_asked_once_and_told_all_when_it_is_sent_again(told
     assert told.receiver.taken == []
     async with told.room.database.read.connect() as conn:
         assert list(await outbox.read_off(conn)) == ["ops"]
-        (failed,) = (await outbox.read_delivery(conn)).failed
+        (failed,) = (await deliveries.read_delivery(conn, suspected=False, now=told.room.clock())).failed
     await told.again(failed.key)
     await told.passes()
     assert len(told.receiver.taken) == 2

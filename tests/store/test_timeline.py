@@ -251,7 +251,9 @@ async def test_a_ranking_that_is_saved_after_a_newer_one_is_kept_and_not_shown(f
 
 async def test_the_list_tells_the_first_suspect(filled: AsyncConnection) -> None:
     found = await incidents.first_suspects(filled, [world.incident().id, "unknown"])
-    assert found == {world.incident().id: incidents.FirstSuspect.of(world.ranking())}
+    called, quiet, listed = await incidents.list_with_suspected(filled, cluster=None, before=None, limit=9, suspected=9)
+    assert ([one.id for one in called], quiet) == ([world.incident().id], [])
+    assert found == listed == {world.incident().id: incidents.FirstSuspect.of(world.ranking())}
     first = found[world.incident().id]
     assert first is not None
     assert (first.kind, first.name, first.probability) == ("Deployment", "checkout-api", 0.93)

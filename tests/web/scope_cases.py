@@ -174,6 +174,7 @@ CASES = [
     get(
         "/api/v1/calls/rates", Takes.WHOLE, lambda of: f"/api/v1/calls/rates?{query(cluster=of.cluster)}", shows=WHOLES
     ),
+    get("/api/v1/metrics", Takes.WHOLE, lambda of: f"/api/v1/metrics?{query(cluster=of.cluster)}", shows=WHOLES),
     get("/api/v1/series", Takes.WHOLE, lambda of: f"/api/v1/series?{query(cluster=of.cluster)}&{GRAPH}", shows=WHOLES),
     get(
         "/api/v1/promql",
@@ -392,6 +393,7 @@ CASES = [
     get("/audit", Takes.UNLIMITED, lambda _: "/audit", role=Role.ADMIN, shows=NOTHING),
     get("/slack", Takes.UNLIMITED, lambda _: "/slack", shows=NOTHING),
     post("/slack/again", Takes.UNLIMITED, lambda _: Asked("/slack/again", form={}), **BACK),
+    post("/slack/forget", Takes.UNLIMITED, lambda _: Asked("/slack/forget", form={"message": "0" * 12 + "/0"}), **BACK),
     post(
         "/views",
         Takes.UNLIMITED,

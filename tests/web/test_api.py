@@ -63,6 +63,7 @@ async def test_incidents_are_listed_as_others_rely_on(site: Site) -> None:
     assert incident["title"] == "Checkout errors high"
     assert incident["onset"] == world.ONSET_AT.isoformat().replace("+00:00", "Z")
     assert incident["alerts"][0]["labels"]["alertname"] == "CheckoutErrorsHigh"
+    assert incident["alert_count"] == len(incident["alerts"]) == 1
     assert (await got(site, f"incidents/{ID}"))["incident"] == incident
 
 

@@ -54,6 +54,18 @@ async def test_it_is_opened_ranked_and_says_who_did(hands: Site) -> None:
     assert suspects["candidates"] > 10
 
 
+async def test_a_namespace_of_which_nothing_is_recorded_is_kept_and_said(hands: Site) -> None:
+    said = "no namespace 'paymets' is recorded in shop; the nearest: payments"
+    body = a_body(namespaces=["paymets", "payments"])
+    async with hands.client("responder") as client:
+        opened = (await client.post(PATH, json=body)).json()
+        path = f"{PATH}/{opened['incident']['id']}"
+        amended = (await client.patch(path, json={"namespaces": ["payments"]})).json()
+        other = (await client.patch(path, json={"severity": "page"})).json()
+    assert (opened["incident"]["namespaces"], opened["remarks"]) == (["paymets", "payments"], [said])
+    assert (amended["incident"]["namespaces"], amended["remarks"], other["remarks"]) == (["payments"], [], [])
+
+
 async def test_the_same_request_opens_one_incident(hands: Site) -> None:
     key = {"Idempotency-Key": "page-17"}
     async with hands.client("responder") as client:
@@ -144,6 +156,13 @@ async def test_what_is_named_changes_and_nothing_else(hands: Site) -> None:
     assert unknown.status_code == 404
 
 
+async def test_of_an_unknown_cluster_the_known_ones_are_named(hands: Site) -> None:
+    async with hands.client("responder") as client:
+        refused = await client.post(PATH, json={"cluster": "shpo", "title": "slow"})
+    assert (refused.status_code, refused.json()["field"]) == (422, "cluster")
+    assert "there is no cluster 'shpo': known are shop" in refused.json()["detail"]
+
+
 async def test_a_title_is_kept_without_its_secret(hands: Site) -> None:
     incident = await opened(hands, title="db is down: postgres://app:hunter2secret@db/shop")
     assert "hunter2secret" not in incident["title"]
@@ -195,6 +214,21 @@ async def test_the_form_opens_one_incident_however_often_it_is_sent(hands: Site)
     assert "Käse &amp; &lt;b&gt;" in page
     assert "opened by hand by <b>a responder</b>" in page
     assert "20 Nov 14:01:00</b>, as a person said" in page
+
+
+async def test_a_form_that_was_sent_and_is_filled_in_otherwise_comes_back_and_opens_another(hands: Site) -> None:
+    """As the browser's Back leads to it, and a title is corrected there."""
+    async with hands.client("responder") as client:
+        fields = await form_of(client) | {"title": "Checkot is down"}
+        first = await send(client, "/incidents", **fields)
+        again = await send(client, "/incidents", **fields | {"title": "Checkout is down"})
+        assert (first.status_code, again.status_code) == (303, 409)
+        assert "this form has opened an incident already" in again.text
+        assert 'value="Checkout is down"' in again.text
+        [once] = re.findall(r'name="once" value="([0-9a-f]{32})"', again.text)
+        other = await send(client, "/incidents", **fields | {"title": "Checkout is down", "once": once})
+    assert other.status_code == 303
+    assert other.headers["location"] != first.headers["location"]
 
 
 async def test_a_form_that_is_wrong_comes_back_as_it_was_filled_in(hands: Site) -> None:

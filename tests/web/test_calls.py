@@ -75,6 +75,21 @@ async def test_what_comes_after_the_end_of_the_audit_log_was_not_seen(site: Site
         assert not [gap for gap in answer["gaps"] if gap["why"] == "the audit log is recorded no further"]
 
 
+@pytest.mark.parametrize("name", ["serviceaccount", "ServiceAccounts", "sa", "SA"])
+async def test_a_resource_is_named_as_to_kubectl(site: Site, name: str) -> None:
+    assert await calls(site, resource=name) == await calls(site, resource="serviceaccounts") != []
+
+
+@pytest.mark.parametrize("accept", ["application/json", "text/plain", "application/x-ndjson"])
+async def test_a_resource_that_is_not_known_is_refused_with_the_nearest(site: Site, accept: str) -> None:
+    async with site.client() as client:
+        asked = {"cluster": "shop", "at": END, "resource": "serviceacounts"}
+        answer = await client.get("/api/v1/calls", params=asked, headers={"Accept": accept})
+    assert (answer.status_code, answer.json()["field"]) == (422, "resource")
+    said = "no resource 'serviceacounts' is known, and none was ever called; the nearest: serviceaccounts, "
+    assert answer.json()["detail"].startswith(said)
+
+
 @pytest.mark.parametrize("wrong", ["by=shoe", "by=", "by=user,,verb", "by=user&by=verb", "order=odd"])
 async def test_what_cannot_be_asked_is_refused(site: Site, wrong: str) -> None:
     async with site.client() as client:

@@ -11,12 +11,14 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import text
 
+from app.core.incidents.bundles import bundle
 from app.core.model import Batch, Gap
 from app.core.watching import Unseen, Watching
-from app.store import codes, collectors, seen
+from app.store import codes, collectors, incidents, seen
 from app.store.collectors import Standing
 from app.store.record import record
 from app.web.cluster_pages import MOST_GAPS
+from tests.core.factories import an_alert
 from tests.web import world
 from tests.web.conftest import Site, deps, site
 
@@ -195,3 +197,19 @@ async def test_what_is_not_seen_of_many_kinds_now_is_said_once(site: Site, live:
     )
     assert len(table) == 1
     assert table[0].startswith("not seen (26 kinds) ")
+
+
+async def test_of_an_incident_with_many_alerts_a_list_has_the_first_and_itself_all(site: Site) -> None:
+    cluster, start = f"many-{uuid4().hex[:8]}", world.END
+    alerts = [an_alert(start + timedelta(milliseconds=n), namespace=f"ns{n:03}") for n in range(300)]
+    (incident,) = bundle(alerts, [], cluster=cluster)
+    async with site.database.write.begin() as conn:
+        await codes.cluster(conn, cluster)
+        await incidents.save_incident(conn, incident)
+    async with site.client() as client:
+        (listed,) = (await client.get("/api/v1/incidents", params={"cluster": cluster})).json()["items"]
+        whole = (await client.get(f"/api/v1/incidents/{incident.id}")).json()["incident"]
+        page = (await client.get("/", params={"cluster": cluster})).text
+    assert (listed["alert_count"], len(listed["alerts"]), len(whole["alerts"])) == (300, 20, 300)
+    assert listed == whole | {"alerts": whole["alerts"][:20]}
+    assert "<span>ns000, ns001 and 298 more</span>" in page

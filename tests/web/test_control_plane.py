@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from sqlalchemy import event
 
-from app.core.model import Batch
+from app.core.model import Batch, MetricSeries
 from app.store.record import record
 from tests.web import world
 from tests.web.conftest import Site, site
@@ -124,4 +125,18 @@ async def test_what_cannot_be_shown_is_refused_in_words(site: Site, asked: dict[
 
 async def test_a_cluster_that_is_not_known_is_no_empty_page(site: Site) -> None:
     async with site.client() as client:
-        assert (await client.get("/clusters/nowhere/control-plane")).status_code == 404
+        answer = await client.get("/clusters/nowhere/control-plane")
+    assert answer.status_code == 404
+    assert "There is no cluster &#39;nowhere&#39;: known are shop." in answer.text
+
+
+async def test_where_only_other_metrics_are_stored_it_says_so(site: Site) -> None:
+    cluster, now = "other metrics", world.END
+    async with site.database.write.begin() as conn:
+        told = MetricSeries("orders_total", (("job", "orders"),), "counter", (now.timestamp() - 60,), (1.0,))
+        await record(conn, Batch(cluster, series=(told,)))
+    async with site.client() as client:
+        page = (await client.get(f"/clusters/{quote(cluster)}/control-plane", params={"to": END, "minus": "1h"})).text
+    assert "No metrics of the control plane in this time" in page
+    assert f'href="/explore?cluster={quote(cluster)}"' in page.replace("+", "%20")
+    assert "Show the hour before that" not in page

@@ -12,7 +12,7 @@ from tests.web.conftest import Site
 async def test_the_description_covers_every_path_and_its_examples_work(site: Site) -> None:
     async with site.client() as client:
         described = (await client.get("/openapi.json")).json()
-    assert len(described["paths"]) == 30
+    assert len(described["paths"]) == 31
     for path, methods in described["paths"].items():
         for method in methods.values():
             assert method["summary"], path
@@ -48,3 +48,20 @@ async def test_every_schema_and_every_answer_has_an_example_that_is_one(site: Si
     suspects = schemas["Suspects"]["examples"][0]
     assert suspects["items"][0]["change"] == schemas["Change"]["examples"][0]  # one incident, told throughout
     assert wrong(schemas["Change"], suspects) != []
+
+
+async def test_what_takes_if_match_and_nothing_else_may_answer_412(site: Site) -> None:
+    async with site.client() as client:
+        described = (await client.get("/openapi.json")).json()
+    operations = {
+        f"{method} {path}": operation
+        for path, methods in described["paths"].items()
+        for method, operation in methods.items()
+    }
+    takes = {
+        name
+        for name, operation in operations.items()
+        if any(one["name"] == "If-Match" for one in operation.get("parameters", ()))
+    }
+    assert "patch /api/v1/incidents/{incident_id}" in takes
+    assert {name for name, operation in operations.items() if "412" in operation["responses"]} == takes

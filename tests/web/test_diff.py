@@ -185,8 +185,11 @@ async def test_calls_of_one_resource(site: Site) -> None:
     async with site.client() as client:
         answers = [
             (await client.get("/api/v1/calls", params={"cluster": "shop", "resource": what})).json()["items"]
-            for what in ("serviceaccounts", "pods/binding", "serviceaccounts.apps", "")
+            for what in ("serviceaccounts", "pods/binding", "")
         ]
+        other = await client.get("/api/v1/calls", params={"cluster": "shop", "resource": "serviceaccounts.apps"})
     assert [{one["resource"] for one in items} for items in answers] == [
-        {"serviceaccounts"}, {"pods/binding"}, set(), {"serviceaccounts", "pods/binding"},
+        {"serviceaccounts"}, {"pods/binding"}, {"serviceaccounts", "pods/binding"},
     ]  # fmt: skip
+    assert (other.status_code, other.json()["field"]) == (422, "resource")
+    assert "the nearest: serviceaccounts" in other.json()["detail"], "of another group there is none"

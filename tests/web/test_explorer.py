@@ -143,7 +143,32 @@ async def test_a_quantile_of_what_no_buckets_are_stored_is_called_a_mean(site: S
         answer = await client.get("/explore", params=asked)
     assert json.loads(answer.headers["foreshock-warnings"]) == ["no buckets are stored: this is the mean"]
     assert 'filename="lines-with-warnings.csv"' in answer.headers["content-disposition"]
-    assert "0.99 quantile of nothing" in await explored(site, ASKED | {"metric": "nothing", "measure": "quantile"})
+    nothing = {"metric": "scheduler_seconds", "measure": "quantile", "where": "job=NONE"}
+    assert "0.99 quantile of scheduler_seconds where job=NONE: no sample" in await explored(site, ASKED | nothing)
+
+
+@pytest.mark.parametrize(
+    ("asked", "field", "why"),
+    [
+        ({"where": 'verb=~"LIST|GET"'}, "where", "here it is verb=LIST|GET, without quotes"),
+        ({"where": "verb==LIST"}, "where", "is a condition of PromQL: here it is verb=LIST"),
+        ({"where": "verrb=LIST"}, "where", "have no label 'verrb' in this time: is verb meant?"),
+        ({"where": "tenant=a"}, "where", "they have code, instance, job, resource, subresource, verb"),
+        ({"by": "verbb"}, "by", "is verb meant?"),
+    ],
+)
+async def test_a_condition_that_nothing_can_meet_is_refused(
+    site: Site, asked: dict[str, str], field: str, why: str
+) -> None:
+    told = await rest(site, "series", ASKED | {"metric": "apiserver_request_total"} | asked, status=422)
+    assert told["field"] == field
+    assert why in told["detail"]
+
+
+@pytest.mark.parametrize("asked", [{"where": "tenant="}, {"where": "tenant!=a"}, {"by": "priority_level"}])
+async def test_what_versions_differ_in_is_answered(site: Site, asked: dict[str, str]) -> None:
+    told = await rest(site, "series", ASKED | {"metric": "apiserver_request_total"} | asked)
+    assert told["items"]
 
 
 async def test_of_buckets_without_the_last_it_is_said_what_is_missing(site: Site) -> None:
@@ -161,6 +186,34 @@ async def test_the_form_offers_the_metrics_that_are_stored(site: Site) -> None:
     page = await explored(site, {})
     assert "<option>apiserver_request_duration_seconds</option>" in page
     assert "What to look at?" in page
+
+
+async def test_rest_tells_the_metrics_that_are_stored(site: Site) -> None:
+    told = await rest(site, "metrics", {"cluster": "shop"})
+    offered = re.findall(r"<option>(.*?)</option>", (await explored(site, {})).partition('<datalist id="metrics">')[2])
+    assert [one["name"] for one in told["items"]] == offered
+    assert "apiserver_request_duration_seconds" in offered
+    assert {"freshness", "gaps"} <= told.keys()
+    assert (await rest(site, "metrics", {}, status=422))["field"] == "cluster"
+    assert (await rest(site, "metrics", {"cluster": "moon"}, status=404))["field"] == "cluster"
+
+
+@pytest.mark.parametrize("measure", ["rate", "level", "quantile"])
+async def test_a_metric_that_is_not_stored_is_refused_with_the_nearest(site: Site, measure: str) -> None:
+    asked = {"cluster": "shop", "metric": "apiserver_request_totl", "measure": measure}
+    problem = await rest(site, "series", asked, status=404)
+    assert problem["field"] == "metric"
+    said = "no metric 'apiserver_request_totl' of shop is stored; the nearest: apiserver_request_total"
+    assert problem["detail"].startswith(said)
+    async with site.client("viewer") as client:
+        page = await client.get("/explore", params=asked)
+        for kind in ("csv", "json"):
+            assert (await client.get("/explore", params={**asked, "format": kind})).status_code == 404
+    assert page.status_code == 404
+    assert said.replace("'", "&#39;")[1:] in page.text
+    assert "Nothing matches" not in page.text
+    several = asked | {"metric": "apiserver_request_totl|apiserver_request_total", "where": "verb=NONE"}
+    assert (await rest(site, "series", several))["items"] == []
 
 
 async def test_where_nothing_matches_it_says_so(site: Site) -> None:

@@ -46,6 +46,7 @@ BEYOND_SCHEMAS = {
         "gaps",
         "calls",
         "calls/rates",
+        "metrics",
         "series",
         "promql",
         "audit",
@@ -56,9 +57,10 @@ BEYOND_SCHEMAS = {
 }
 BEYOND_SCHEMAS |= {"/api/v1/what-changed", "/api/v1/objects/{cluster}/{api_group}/{kind}/{namespace}/{name}"}
 BEYOND_SCHEMAS |= {"/intake/alertmanager/{cluster}"}
-BEYOND_SCHEMAS |= {f"/api/v1/incidents{rest}" for rest in ("", "/{incident_id}", "/{incident_id}/merge")}
+OF_INCIDENTS = ("", "/{incident_id}", "/{incident_id}/merge", "/{incident_id}/verdicts/{change_id}")
+BEYOND_SCHEMAS |= {f"/api/v1/incidents{rest}" for rest in OF_INCIDENTS}
 """Where what is valid by the description may still be refused: no schema says that from is before to, that every
-character of a name can be printed, or of which list a cursor is."""
+character of a name can be printed, of which list a cursor is, or of what an ETag."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,19 @@ from datetime import timedelta
 
 import httpx2
 import pytest
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
-from sqlalchemy import insert
+from sqlalchemy import delete, insert, update
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from app.core.vitals import Recording, Vitals, Watch, Work
-from app.store import codes, collectors, tokens
+from app.core.roles import Role
+from app.core.vitals import Listening, Recording, Vitals, Watch, Work
+from app.store import codes, collectors, incidents, outbox, slack_tables, tokens
 from app.store.collectors import Standing
 from app.store.database import Database
+from app.store.tables import incidents as incidents_table
 from app.store.tables import recorded
+from app.store.tables import tokens as tokens_table
 from app.store.tokens import Purpose
 from app.web import metrics
 from app.web.deps import Deps, TooLargeError
@@ -25,6 +29,7 @@ from app.web.known_tokens import KnownTokens
 from app.web.routes import create_app
 from tests.listening import stop
 from tests.programs import found
+from tests.web import world
 from tests.web.conftest import HOST, NOW, Site
 
 VITALS = Vitals(
@@ -67,6 +72,7 @@ def scraper(known: KnownTokens, engine: AsyncEngine, token: str) -> httpx2.Async
         vitals=lambda: VITALS,
         warnings=lambda: {"shop": 3},
         cluster_of=known.cluster_of,
+        is_expired=known.is_expired,
         take_audit=take_audit,
     )
     transport = httpx2.ASGITransport(app=create_app(made), raise_app_exceptions=False)
@@ -117,6 +123,42 @@ async def test_what_the_database_knows_is_told_too(client: httpx2.AsyncClient, d
     assert followed == [("shop",)]
     assert told["foreshock_unranked_incidents", ()] == 0
     assert told["foreshock_slack_refused", ()] == 0
+    assert told["foreshock_slack_in_vain_seconds", ()] == 0
+
+
+@pytest.mark.parametrize(
+    ("listening", "says"),
+    [(None, []), (Listening(is_open=True, since=NOW), [1]), (Listening(is_open=False, since=NOW, why="why"), [0])],
+)
+async def test_whether_slack_s_connection_is_open_is_told(
+    database: Database, listening: Listening | None, says: list[int]
+) -> None:
+    exposed = metrics.Exposed(metrics.Answers(), Vitals(), None, NOW, listening=listening)
+    told = [one for family in exposed.collect() if family.name == "foreshock_slack_connected" for one in family.samples]
+    assert [sample.value for sample in told] == says
+
+
+async def test_for_how_long_slack_is_told_in_vain_is_told(client: httpx2.AsyncClient, database: Database) -> None:
+    """By the oldest that waits, whichever place it is for."""
+    async with database.write.begin() as conn:
+        await codes.cluster(conn, world.CLUSTER)
+        for n, channel in enumerate(("C0123456789", "ops")):
+            incident = replace(world.incident(), id=f"{n}" * 12, started_at=NOW - timedelta(hours=1))
+            await incidents.save_incident(conn, incident)
+            await outbox.name_channel(conn, channel, now=NOW)
+            await outbox.owe(conn, channel, incident_id=incident.id, now=NOW)
+        m = slack_tables.messages
+        for channel, minutes in (("C0123456789", 2), ("ops", 7)):
+            since = {"put_off": "why", "put_off_since": NOW - timedelta(minutes=minutes)}
+            await conn.execute(update(m).where(m.c.channel == channel).values(since))
+    assert (await scraped(client))["foreshock_slack_in_vain_seconds", ()] == 420
+    async with database.write.begin() as conn:
+        await conn.execute(update(m).where(m.c.channel == "ops").values(error="it is given up"))
+    told = await scraped(client)
+    assert (told["foreshock_slack_in_vain_seconds", ()], told["foreshock_slack_refused", ()]) == (120, 1)
+    async with database.write.begin() as conn:
+        await conn.execute(delete(m))
+        await conn.execute(delete(incidents_table))
 
 
 async def test_answers_to_senders_are_counted_refusals_included(database: Database) -> None:
@@ -133,6 +175,45 @@ async def test_answers_to_senders_are_counted_refusals_included(database: Databa
     answers = {which: value for (name, which), value in told.items() if name == "foreshock_intake_answers_total"}
     assert answers == {("200", "audit"): 1, ("413", "audit"): 1, ("401", "audit"): 1}
     assert told["foreshock_intake_duration_seconds_count", ("audit",)] == 3
+
+
+async def test_a_sender_whose_token_has_run_out_is_told_from_a_stranger(database: Database) -> None:
+    long_ago, life = NOW - timedelta(days=200), timedelta(days=199)
+    async with database.write.begin() as conn:
+        audit = await tokens.create_for_cluster(conn, "shop", now=long_ago, life=life)
+        alerts = await tokens.create(conn, Role.RESPONDER, purpose=Purpose.API, now=long_ago, life=life)
+        scrapes = await tokens.create_for_cluster(conn, "", purpose=Purpose.SCRAPE, now=NOW)
+    async with scraper(await known(database), database.read, scrapes) as client:
+        for url, token in (("audit", audit), ("alertmanager", alerts), ("alertmanager", "fs_of_a_stranger")):
+            sent = await client.post(f"/intake/{url}/shop", headers={"Authorization": f"Bearer {token}"})
+            assert sent.status_code == 401
+        told = await scraped(client)
+    expired = {which: value for (name, which), value in told.items() if name == "foreshock_intake_expired_total"}
+    assert expired == {("audit",): 1, ("alertmanager",): 1}
+
+
+async def test_when_the_first_token_that_is_in_use_expires_is_told(
+    client: httpx2.AsyncClient, database: Database
+) -> None:
+    async def made(days: int, *, used_days_ago: int, lasts: int = 365, role: Role = Role.RESPONDER) -> None:
+        async with database.write.begin() as conn:
+            life = timedelta(days=lasts)
+            begun = NOW + timedelta(days=days) - life
+            token = await tokens.create(conn, role, purpose=Purpose.API, now=begun, life=life)
+            which = tokens_table.c.digest == tokens.digest(token)
+            at = NOW - timedelta(days=used_days_ago)
+            await conn.execute(update(tokens_table).where(which).values(last_used_at=at))
+
+    async with database.write.begin() as conn:
+        await conn.execute(update(tokens_table).values(last_used_at=None))
+    await made(40, used_days_ago=1)
+    await made(10, used_days_ago=3)
+    await made(5, used_days_ago=9)
+    await made(3, used_days_ago=1, lasts=20)
+    await made(2, used_days_ago=1, role=Role.VIEWER)
+    told = await scraped(client)
+    found = {which: value for (name, which), value in told.items() if name == "foreshock_token_expires_in_seconds"}
+    assert found == {("", "responder"): 10 * 86400}
 
 
 async def test_promtool_finds_nothing_wrong_with_them(client: httpx2.AsyncClient) -> None:

@@ -65,7 +65,7 @@ async def test_a_page_costs_few_queries_beside_the_credential(site: Site, path: 
     with statements() as seen:
         await page(site, path)
     assert any("FROM tokens" in statement for statement in seen)
-    assert len(seen) - 1 <= (7 if path == CHANGE else 4), seen
+    assert len(seen) - 1 <= {CHANGE: 7, "/": 3}.get(path, 4), seen
 
 
 async def test_every_card_says_what_its_place_hangs_on(site: Site) -> None:

@@ -31,6 +31,7 @@ LISTS = {
     "calls?cluster=shop": "",
     "calls?cluster=shop&by=code&minus=60s": "",
     "calls/rates?cluster=shop&by=user,code": "3 lines",
+    "metrics?cluster=shop": "no metrics",
     "series?cluster=shop&metric=up": "no lines",
     f"annotations?limit=5&{WINDOW}": "7 marks, 2026-11-20 14:",
     "gaps": "1 gap, 2026-11-20 14:01:58 UTC",

@@ -68,6 +68,7 @@ async def test_the_recipe_is_told_with_what_happened_since(site: Site) -> None:
     assert answer["command"].startswith("kubectl patch configmaps/settings -n growth --type merge -p ")
     assert answer["dry_run"] == f"{answer['command']} --dry-run=server"
     assert [step["command"] for step in answer["steps"]] == [
+        "kubectl config current-context",
         "flux suspend kustomization apps -n flux-system",
         answer["dry_run"],
         answer["command"],
@@ -86,8 +87,9 @@ async def test_the_text_is_made_for_a_terminal(site: Site) -> None:
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
     lines = answer.text.splitlines()
     commands = [line for line in lines if line.startswith(("kubectl", "flux"))]
-    assert len(commands) == 4
-    assert shlex.split(commands[1])[-1] == "--dry-run=server"
+    assert len(commands) == 5
+    assert commands[0] == "kubectl config current-context"
+    assert shlex.split(commands[2])[-1] == "--dry-run=server"
     assert all(len(line) <= 80 for line in lines if line not in commands)
     assert f"   change {WRITES[2].id}" in lines
     assert any(line.startswith("recorded up to ") for line in lines), "what came since is told as far as it is recorded"
@@ -145,9 +147,9 @@ async def test_the_page_shows_the_steps_in_order_and_links_what_they_speak_of(si
     _, found = await page(site, f"/changes/{WRITES[1].id}")
     copied = [a["data-copy"] for _, a in found.elements if (a.get("data-copy") or "").startswith(("kubectl", "flux"))]
     assert [shlex.split(command or "")[:2] for command in copied] == [
-        ["flux", "suspend"], ["kubectl", "patch"], ["kubectl", "patch"], ["flux", "resume"],
+        ["kubectl", "config"], ["flux", "suspend"], ["kubectl", "patch"], ["kubectl", "patch"], ["flux", "resume"],
     ]  # fmt: skip
-    assert (copied[1] or "").endswith("--dry-run=server")
+    assert (copied[2] or "").endswith("--dry-run=server")
     links = hrefs(found)
     assert f"/changes/{WRITES[2].id}" in links
     for which in ("before", "after"):
@@ -160,6 +162,7 @@ async def test_a_card_has_the_dry_run_at_hand_and_leads_to_the_steps(site: Site)
     command = "kubectl rollout undo deployments.apps/checkout-api -n payments"
     copied = [a["data-copy"] for _, a in found.elements if (a.get("data-copy") or "").startswith("kubectl")]
     assert copied == [f"{command} --dry-run=server", command]
+    assert "Run it in the cluster shop (see first: kubectl config current-context)." in found.text
     assert "Step by step" in found.text
     assert f"/changes/{world.CULPRIT.id}" in hrefs(found)
 

@@ -229,6 +229,9 @@ async def test_nobody_reaches_further_by_what_is_theirs(matrix: Matrix) -> None:
         assert (answer.status_code, answer.json()["field"]) == (403, "namespaces"), said
         opened = {"cluster": own.cluster, "title": "slow", "namespaces": ["canarya1"]} | said
         assert (await client.post("/api/v1/incidents", json=opened)).status_code == 403, said
+    for cluster in (place("b1").cluster, "nowhere"):
+        answer = await client.post("/api/v1/incidents", json={"cluster": cluster, "title": "slow"})
+        assert answer.json()["detail"] == f"cluster: there is no cluster {cluster!r}: known are {own.cluster}"
     kept = {"namespaces": ["canarya1"], "workloads": ["canarya1/canarya1-app"]}
     answer = await client.patch(f"/api/v1/incidents/{own.incident}", json=kept)
     assert answer.status_code == 200, answer.text

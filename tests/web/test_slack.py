@@ -14,7 +14,8 @@ from sqlalchemy import insert, select
 
 from app.core.routes import Quiet, Route, Routes, What
 from app.core.targets import Webhook
-from app.store import notices, outbox, slack_tables
+from app.core.vitals import Listening
+from app.store import audit, deliveries, notices, outbox, slack_tables
 from app.store.notices import Mute
 from app.web.deps import Slack
 from app.web.routes import create_app
@@ -23,8 +24,14 @@ from tests.web.conftest import HOST, NOW, Site, deps, site
 
 __all__ = ["site"]
 CHANNEL = "C0123456789"
+BY_SOCKET = "clicks and questions come by Socket Mode"
+SHUT = Listening(is_open=False, since=NOW - timedelta(minutes=2), why="the token is not good any more (invalid_auth)")
 INCIDENT = world.incident().id
 WHY = "the channel is archived: unarchive it, or name another one in FORESHOCK_SLACK_CHANNEL (is_archived)"
+
+
+def is_heard() -> Listening:
+    return Listening(is_open=True, since=NOW)
 
 
 def asking(site: Site, slack: Slack, *, role: str = "viewer") -> httpx2.AsyncClient:
@@ -62,9 +69,15 @@ async def test_it_says_how_to_set_it_up(site: Site) -> None:
 @pytest.mark.parametrize(
     ("slack", "words"),
     [
-        (Slack(CHANNEL, listens=True), "clicks and questions come by Socket Mode"),
+        (Slack(CHANNEL, listening=is_heard), BY_SOCKET),
         (Slack(CHANNEL, signing_secret="s" * 20), "clicks and questions come to <b>/intake/slack</b>"),
         (Slack(CHANNEL), "“This was it” does nothing yet"),
+        (Slack(CHANNEL, listening=lambda: SHUT), "the token is not good any more (invalid_auth)."),
+        (Slack(CHANNEL, listening=lambda: SHUT, signing_secret="s" * 20), "do not come to this process"),
+        (
+            Slack(CHANNEL, listening=lambda: Listening(is_open=False, since=NOW)),
+            "the connection is being opened. Unless another",
+        ),
     ],
 )
 async def test_it_says_whether_anything_waits_and_how_clicks_come(site: Site, slack: Slack, words: str) -> None:
@@ -72,28 +85,68 @@ async def test_it_says_whether_anything_waits_and_how_clicks_come(site: Site, sl
     async with asking(site, slack) as client:
         seen = await page(client)
     assert words in seen
+    assert ("come by Socket Mode" in seen) == (words == BY_SOCKET)
     assert "<b>1</b> message there" in seen
     assert "1 waiting" in seen
-    assert "everything got through" in seen
+    assert "everything got through" not in seen
     assert "s" * 20 not in seen
+
+
+async def test_it_says_that_everything_got_through_once_nothing_waits(site: Site) -> None:
+    await keep(site, {"ts": "1.0", "attempts": 0})
+    async with asking(site, Slack(CHANNEL)) as client:
+        seen = await page(client)
+    assert "none waiting" in seen
+    assert "everything got through" in seen
+
+
+NOT_REACHED = "Slack is not reached: look at the network (ClientConnectorError)"
+
+
+@pytest.mark.parametrize(("seconds", "is_late"), [(30, False), (90, True)])
+async def test_what_is_tried_in_vain_for_a_while_is_said_everywhere(site: Site, seconds: int, *, is_late: bool) -> None:
+    """A queue that moves is no alarm."""
+    since = NOW - timedelta(seconds=seconds)
+    put_off = {"put_off": NOT_REACHED, "put_off_since": since}
+    await keep(site, {"ts": "1.0", "attempts": 0}, {"body": "Resolved."} | put_off)
+    async with asking(site, Slack(CHANNEL)) as client:
+        seen, listed = await page(client), (await client.get("/")).text
+        told = (await client.get("/api/v1/deliveries")).json()
+    assert "1 waiting" in seen
+    assert (NOT_REACHED in seen, f"</a>, to {CHANNEL}</span>" in listed) == (is_late, is_late)
+    assert NOT_REACHED not in listed, "a mail server's words name addresses"
+    assert ("1 message tried in vain since" in listed) == is_late
+    why = {"channel": CHANNEL, "messages": 1, "why": NOT_REACHED}
+    assert [{name: one[name] for name in why} for one in told["late"]] == [why] * is_late
+    assert (told["waiting"], told["items"]) == (1, [])
+
+
+async def test_what_is_not_sent_any_more_is_not_said_to_wait(site: Site) -> None:
+    """Of an incident that was told up to eight days ago nothing is tried any more."""
+    put_off = {"put_off": NOT_REACHED, "put_off_since": NOW - timedelta(hours=1)}
+    await keep(site, put_off)
+    async with site.database.read.connect() as conn:
+        for at, waits in ((NOW, 1), (NOW + outbox.KEPT, 0)):
+            delivery = await deliveries.read_delivery(conn, suspected=False, now=at)
+            assert (delivery.waiting, len(delivery.late)) == (waits, waits)
 
 
 async def test_it_says_where_links_of_messages_lead_nowhere(site: Site) -> None:
     app = create_app(
-        replace(deps(site.database, public_url="http://127.0.0.1:8000"), slack=Slack(CHANNEL, listens=True))
+        replace(deps(site.database, public_url="http://127.0.0.1:8000"), slack=Slack(CHANNEL, listening=is_heard))
     )
     headers = {"Authorization": f"Bearer {site.bearer['viewer']}"}
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url=HOST, headers=headers) as client:
         seen = await page(client)
     assert "Links in messages lead nowhere" in seen
     assert "http://127.0.0.1:8000" in seen
-    async with asking(site, Slack(CHANNEL, listens=True)) as client:
+    async with asking(site, Slack(CHANNEL, listening=is_heard)) as client:
         assert "lead nowhere" not in await page(client)
 
 
 async def test_what_failed_stands_there_and_is_sent_again_when_asked(site: Site) -> None:
     await keep(site, {"error": WHY}, {"error": WHY, "body": "x"})
-    async with asking(site, Slack(CHANNEL, listens=True)) as client:
+    async with asking(site, Slack(CHANNEL, listening=is_heard)) as client:
         seen = await page(client)
         assert seen.count(WHY) == 2
         assert f'href="/incidents/{INCIDENT}"' in seen
@@ -101,7 +154,7 @@ async def test_what_failed_stands_there_and_is_sent_again_when_asked(site: Site)
         assert "a reply" in seen
         assert "again</button>" not in seen, "a viewer sends nothing"
         assert (await client.post("/slack/again")).status_code == 403
-    async with asking(site, Slack(CHANNEL, listens=True), role="responder") as client:
+    async with asking(site, Slack(CHANNEL, listening=is_heard), role="responder") as client:
         seen = await page(client)
         assert seen.count("Send again</button>") == 2
         assert "Send all again</button>" in seen
@@ -109,9 +162,72 @@ async def test_what_failed_stands_there_and_is_sent_again_when_asked(site: Site)
         assert (answer.status_code, answer.headers["location"]) == (303, "/slack")
         assert (await page(client)).count(WHY) == 1
         assert (await client.post("/slack/again")).status_code == 303
-        assert "everything got through" in await page(client)
+        seen = await page(client)
+        assert WHY not in seen
+        assert "1 waiting" in seen, "the reply waits for its message"
         for message in (f"{INCIDENT}/x", "1", f"{INCIDENT}/1/2", "", "' OR 1=1"):
             assert (await client.post("/slack/again", data={"message": message})).status_code == 422, message
+
+
+async def test_who_forgets_a_message_is_bothered_by_it_no_more(site: Site) -> None:
+    """Nor does it go along where all are sent again."""
+    await keep(site, {"error": WHY}, {"error": WHY, "body": "x"})
+    first, second = ({"message": f"{INCIDENT}/{part}"} for part in range(2))
+    async with asking(site, Slack(CHANNEL)) as client:
+        assert "Forget</button>" not in await page(client), "a viewer forgets nothing"
+        assert (await client.post("/slack/forget", data=first)).status_code == 403
+    async with asking(site, Slack(CHANNEL), role="responder") as client:
+        assert (await page(client)).count("Forget</button>") == 2
+        for _ in range(2):
+            answer = await client.post("/slack/forget", data=first)
+            assert (answer.status_code, answer.headers["location"]) == (303, "/slack")
+        assert (await page(client)).count(WHY) == 1
+        assert "1 message not told</a>" in (await client.get("/")).text
+        assert (await client.post("/slack/forget", data=second)).status_code == 303
+        assert '<a href="/slack">Slack</a>' in (await client.get("/")).text
+        assert (await client.post("/slack/again")).status_code == 303
+        assert [error for *_, error in await kept(site)] == [WHY, WHY]
+        for message in ("", f"{INCIDENT}/x", "' OR 1=1"):
+            assert (await client.post("/slack/forget", data={"message": message})).status_code == 422, message
+        assert (await client.post("/slack/forget")).status_code == 422
+    async with site.database.read.connect() as conn:
+        found = await audit.read(conn, audit.Wanted(action=audit.Action.FORGOTTEN), before=None, limit=9)
+    assert sorted(one.about for one in found) == [f"{INCIDENT}/0", f"{INCIDENT}/1"], "once each"
+
+
+@pytest.mark.parametrize(
+    ("messages", "part", "days", "status", "over"),
+    [
+        ([{"ts": None}], 0, 6, "open", ""),
+        ([{"ts": None}], 0, 8, "open", outbox.OLD),
+        ([{"ts": "1.0"}], 0, 8, "open", outbox.OLD),
+        ([{"ts": "1.0", "error": ""}, {"body": "x"}], 1, 8, "open", ""),
+        ([{"ts": None}, {"body": "x"}], 1, 8, "open", outbox.OLD),
+        ([{"ts": None}], 0, 1, "merged", outbox.MERGED),
+        ([{"ts": "1.0"}], 0, 1, "merged", ""),
+    ],
+    ids=["new", "old", "an old edit", "a reply to what is there", "an old reply", "a part", "an edit of a part"],
+)
+async def test_what_nobody_would_send_is_not_sent_again(
+    site: Site, messages: list[dict[str, Any]], part: int, days: int, status: str, over: str
+) -> None:
+    await keep(site, *({"error": WHY} | message for message in messages))
+    set_to = "UPDATE incidents SET started_at = '{}', status = '{}' WHERE id = '{}'"
+    was = world.incident()
+    async with site.database.write.begin() as conn:
+        began = NOW - timedelta(days=days)
+        await conn.exec_driver_sql(set_to.format(began.isoformat(), status, INCIDENT))
+    key = {"message": f"{INCIDENT}/{part}"}
+    async with asking(site, Slack(CHANNEL), role="responder") as client:
+        assert over in await page(client)
+        answer = await client.post("/slack/again", data=key)
+        assert answer.status_code == (409 if over else 303)
+        assert over.casefold() in answer.text.casefold()
+        assert not over or "none waiting" in await page(client), "what is not sent does not wait"
+        await client.post("/slack/again")
+        assert {error for _, number, _, error in await kept(site) if number == part} == {WHY if over else ""}
+    async with site.database.write.begin() as conn:
+        await conn.exec_driver_sql(set_to.format(was.started_at.isoformat(), was.status, INCIDENT))
 
 
 ROUTES = Routes(
@@ -124,7 +240,7 @@ ROUTES = Routes(
 
 
 def routed(routes: Routes = ROUTES, error: str = "") -> Slack:
-    return Slack(CHANNEL, listens=True, routes=lambda: routes, routes_error=lambda: error)
+    return Slack(CHANNEL, listening=is_heard, routes=lambda: routes, routes_error=lambda: error)
 
 
 async def asked(site: Site, query: str, slack: Slack | None = None, *, status: int = 200) -> str:
@@ -208,6 +324,38 @@ async def test_a_channel_that_another_route_tells_at_once_does_not_wait(site: Si
 )
 async def test_it_says_where_a_change_would_go_and_why_not(site: Site, query: str, says: str) -> None:
     assert says in await asked(site, query)
+
+
+async def test_without_slack_nothing_goes_to_its_channels(site: Site) -> None:
+    pager = {"pager": Webhook("/etc/foreshock/secret", url="https://hooks.example.com/x")}
+    both = (What.CHANGES, What.INCIDENTS)
+    routes = Routes((Route(CHANNEL, tell=both), Route(target="pager", tell=both, kinds=("Node",))), pager)
+    without = Slack(routes=lambda: routes)
+    for query, goes in (
+        ("?kind=Deployment", "Nowhere. Slack is not set up: set FORESHOCK_SLACK_TOKEN and FORESHOCK_SLACK_CHANNEL."),
+        ("?kind=Node", "To pager , at once."),
+        ("?severity=critical", "To pager , at once."),
+    ):
+        seen = await asked(site, query, without)
+        assert goes in seen, query
+        assert "no: Slack is not set up" in seen, query
+        assert f"To {CHANNEL}" not in seen, query
+        async with asking(site, without) as client:
+            told = (await client.get(f"/api/v1/routing{query}")).json()
+        assert told["items"][0]["why_not"].startswith("Slack is not set up")
+        assert told["places"] in (None, ["pager"])
+
+
+async def test_routes_that_can_never_tell_are_remarked_on(site: Site) -> None:
+    silent = Routes((Route(CHANNEL, kinds=("Deploymnt",), clusters=("nosuchcluster",)), Route(CHANNEL)))
+    seen = await asked(site, "", routed(silent))
+    assert "no kind is called Deploymnt: is Deployment meant?" in seen
+    cluster = f"nothing is recorded yet of a cluster nosuchcluster; known are {world.CLUSTER}"
+    assert cluster in seen
+    async with asking(site, routed(silent)) as client:
+        first, second = (await client.get("/api/v1/routes")).json()["items"]
+    assert cluster in first["remarks"]
+    assert second["remarks"] == []
 
 
 async def test_a_kind_may_be_asked_of_as_routes_name_it(site: Site) -> None:

@@ -101,7 +101,12 @@ _peek = msgspec.json.Decoder(_Peek)
 _items = msgspec.json.Decoder(list[msgspec.Raw])
 _delete_options = msgspec.json.Decoder(_DeleteOptions)
 
-_NUMBERS_AND_HASHES = re.compile(r"[0-9a-f]{8,10}-[a-z0-9]{5}\b|[0-9a-f]{8}-[0-9a-f-]{27}|\d+")
+_MADE_UP = "[bcdfghjklmnpqrstvwxz2456789]"
+"""What generated names end with: https://pkg.go.dev/k8s.io/apimachinery/pkg/util/rand ."""
+_NUMBERS_AND_HASHES = re.compile(
+    rf"\b{_MADE_UP}{{6,10}}-{_MADE_UP}{{5}}\b|[0-9a-f]{{8,10}}-[a-z0-9]{{5}}\b|[0-9a-f]{{8}}-[0-9a-f-]{{27}}"
+    r"|\b[0-9a-f]{12,}\b|\d+"
+)
 _SUBJECT = re.compile(
     r'^(?P<sort>\S+ )"[^"]+"(?P<why> is forbidden: | is invalid: | already exists)'
     r'|^(?P<conflict>Operation cannot be fulfilled on \S+ )"[^"]+"'

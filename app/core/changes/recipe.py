@@ -10,6 +10,7 @@ from app.core.model import Change, Object, ObjectState, Resource
 TRIED = "Try it first: the API server checks it, and nothing is changed"
 SIMULATED = "Try it first: Helm does nothing, and says only whether it knows that release"
 DONE = "Undo it"
+PLACED = "See where the commands act: this must be"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class Recipe:
     """``command`` for a shell, and ``dry_run``, the same made harmless; "" where there is none.
 
     ``before`` is what must be done first, or else the undoing does not hold; ``after`` is what remains to be done.
+    ``cluster`` is where: commands do not say it, and act wherever a shell last pointed.
     """
 
     command: str
@@ -40,6 +42,19 @@ class Recipe:
     dry_run: str = ""
     before: tuple[Step, ...] = ()
     after: tuple[Step, ...] = ()
+    cluster: str = ""
+
+    @property
+    def place(self) -> Step:
+        """How it is seen that the commands act on this cluster: argocd has contexts of its own."""
+        if self.command.startswith("argocd "):
+            return Step(f"{PLACED} the Argo CD of the cluster {self.cluster}", "argocd context")
+        return Step(f"{PLACED} the cluster {self.cluster}", "kubectl config current-context")
+
+    @property
+    def placed(self) -> str:
+        """The same in a line, for where the command stands without its steps."""
+        return f"in the cluster {self.cluster} (see first: {self.place.command})"
 
     @property
     def warning(self) -> str:
@@ -51,7 +66,8 @@ class Recipe:
         """All that is to be done, in order."""
         tried = SIMULATED if self.command.startswith("helm ") else TRIED
         own = ((tried, self.dry_run), (DONE, self.command))
-        return (*self.before, *(Step(purpose, command) for purpose, command in own if command), *self.after)
+        placed = (self.place,) if self.command else ()
+        return (*placed, *self.before, *(Step(purpose, command) for purpose, command in own if command), *self.after)
 
 
 @dataclass(frozen=True, slots=True)

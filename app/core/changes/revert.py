@@ -59,6 +59,7 @@ def revert_recipe(change: Change, known: Known = NOTHING, *, also: Sequence[Reso
         dry_run,
         before=(*held.before, *looks) if text else (),
         after=held.after if text else (),
+        cluster=change.resource.cluster,
     )
 
 
@@ -83,7 +84,7 @@ def _asked_back(change: Change) -> Recipe:
     """What was asked of a rollout of Argo's goes by asking for the contrary: no field of the object is put back."""
     what = taken_back_by(change)
     said = _AGAIN if what != "abort" else _STOPS
-    return Recipe(argo(what, change.resource), (Caution(said),))
+    return Recipe(argo(what, change.resource), (Caution(said),), cluster=change.resource.cluster)
 
 
 def _together(change: Change, also: Sequence[Resource], beside: int) -> Iterator[Caution]:

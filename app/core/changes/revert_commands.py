@@ -187,7 +187,7 @@ def _kubectl(text: str, caution: str = "") -> Command:
 
 
 def _edit(resource: Resource, known: Known, caution: str) -> Command:
-    return Command(_in(f"kubectl edit {_target(resource, known)}", resource), caution)
+    return Command(_in(f"kubectl edit {target(resource, known)}", resource), caution)
 
 
 def _deleted(resources: Iterable[Resource], known: Known) -> Command:
@@ -195,7 +195,7 @@ def _deleted(resources: Iterable[Resource], known: Known) -> Command:
     lines: dict[str | None, list[str]] = {}
     holds: dict[str, str] = {}
     for resource in resources:
-        lines.setdefault(resource.namespace, []).append(_target(resource, known))
+        lines.setdefault(resource.namespace, []).append(target(resource, known))
         if told := HOLDS_OTHERS.get(resource.kind):
             holds[resource.kind] = told
     commands = [
@@ -216,10 +216,10 @@ def _put_back(change: Change, known: Known) -> Command:
         reason = why_not(change, known)
         if not reason:
             caution = "This goes back one revision: right only while no newer one has been rolled out."
-            text = _in(f"kubectl rollout undo {_target(resource, known)}", resource)
+            text = _in(f"kubectl rollout undo {target(resource, known)}", resource)
             return _kubectl(text, caution if known.last is None else "")
     if paths == {("spec", "replicas")} and isinstance(diffs[0].old, int):
-        return _kubectl(f"{_in(f'kubectl scale {_target(resource, known)}', resource)} --replicas={diffs[0].old}")
+        return _kubectl(f"{_in(f'kubectl scale {target(resource, known)}', resource)} --replicas={diffs[0].old}")
     if resource.kind == "Node" and paths == {("spec", "unschedulable")}:
         what = "uncordon" if diffs[0].old is None else "cordon"
         return _kubectl(f"kubectl {what} {shlex.quote(resource.name)}")
@@ -272,7 +272,7 @@ def _patched(change: Change, known: Known, reason: str) -> Command:
     if TAG.search(text):
         kept = "The secret value before is not kept here: take it from where it is kept."
         return _edit(resource, known, f"{reason} {kept}".strip())
-    start = f"{_in(f'kubectl patch {_target(resource, known)}', resource)} --type {kind}"
+    start = f"{_in(f'kubectl patch {target(resource, known)}', resource)} --type {kind}"
     instead = f"{reason} This sets the values before instead." if reason else ""
     is_grown = resource.kind == "PersistentVolumeClaim" and any(found.path == _STORAGE for found in change.diffs)
     grown = _GROWN if is_grown else ""
@@ -346,7 +346,7 @@ def plural(resource: Resource, known: Known) -> str:
     return kinds.plural_of(resource.api_group, resource.kind)
 
 
-def _target(resource: Resource, known: Known) -> str:
+def target(resource: Resource, known: Known) -> str:
     """``deployments.apps/web``, quoted for a shell."""
     return shlex.quote(f"{kinds.named(resource.api_group, plural(resource, known))}/{resource.name}")
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from app.core.changes.recipe import Caution, Known, Step
-from app.core.changes.revert_commands import helm_release, is_helm_release
+from app.core.changes.revert_commands import helm_release, is_helm_release, target
 from app.core.model import NOBODY, Change, Json, Object, ObjectState, Resource, Verb
 from app.core.objects.owners import (
     ARGO_CD,
@@ -71,7 +71,7 @@ def holding(change: Change, known: Known) -> Holding:
     if found.controller == HELM:
         return Holding((Caution(_of_helm(found) + (_REFUSED if change.verb is Verb.UPDATE else "")),))
     if not found.name:
-        return Holding((_unnamed(found),))
+        return _unnamed(change, known, found)
     resource = found.resource(change.resource.cluster)
     tender = known.others.get(resource) if resource else None
     return _argo_cd(change, known, found, tender) if found.controller == ARGO_CD else _flux(found, tender)
@@ -87,9 +87,36 @@ def _of_helm(found: Owner) -> str:
     return f"It belongs to the Helm release {found.name}: {whole}, and keeps its history right."
 
 
-def _unnamed(found: Owner) -> Caution:
-    paused = "pause the sync" if found.controller == ARGO_CD else "suspend the reconciliation"
-    return Caution(f"{found.controller} owns it: revert it in Git, or {paused} first, else it is written again.")
+def _unnamed(change: Change, known: Known, found: Owner) -> Holding:
+    """By what an object is kept is told by marks of it, which may not be recorded: how it is found, and paused then."""
+    what = target(change.resource, known)
+    if found.controller == ARGO_CD:
+        kind, name = "Application", "APP"
+        column = "NAMESPACE:.metadata.namespace,APP:.metadata.name,OF:.status.resources[*].name"
+        among = f"grep -Fw -- {shlex.quote(change.resource.name)}"
+        find = f"kubectl get applications.argoproj.io -A -o custom-columns='{column}' | {among}"
+        pause, resume = (f"argocd app set APP --sync-policy {policy}" for policy in ("none", "automated"))
+        again = "let Argo CD sync by itself again, with --auto-prune and --self-heal where it had them"
+    else:
+        kind, name = "HelmRelease" if _is_helm_controller(change) else "Kustomization", "NAME and NAMESPACE"
+        place = f" -n {shlex.quote(change.resource.namespace)}" if change.resource.namespace else ""
+        find = f"flux trace{place} {what}"
+        pause, resume = (f"flux {verb} {kind.lower()} NAME -n NAMESPACE" for verb in ("suspend", "resume"))
+        again = "let Flux go on"
+    kept = f"{found.controller} owns it, by {'an' if kind[0] == 'A' else 'a'} {kind} that is not recorded"
+    said = f"{kept}: revert it in Git, or find that and pause it first (`{pause}`), else it is written again."
+    return Holding(
+        (Caution(said),),
+        (
+            Step(f"Find the {kind} that has it, which is not recorded", find),
+            Step(f"Keep {found.controller} from writing it again, with what was found for {name}", pause),
+        ),
+        (_in_git(None), Step(f"When Git says the same: {again}", resume)),
+    )
+
+
+def _is_helm_controller(change: Change) -> bool:
+    return "helm-controller" in f"{change.actor.name} {change.actor.user_agent}".lower()
 
 
 def _argo_cd(change: Change, known: Known, found: Owner, app: ObjectState | None) -> Holding:

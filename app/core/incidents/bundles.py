@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from bisect import insort
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import blake2b
+from itertools import chain
 from typing import NamedTuple, TypeVar
 
 from msgspec.structs import asdict, replace
 
-from app.core import alerted
+from app.core import alerted, severities
 from app.core.entities import workload_of_pod
 from app.core.findings import Incident, Origin, Scope, Unlisted
 from app.core.incidents.tellings import merged
@@ -48,9 +49,6 @@ LOOKS_BACK = timedelta(hours=24)
 LOOKS_AHEAD = timedelta(hours=1)
 """What is recorded of later times tells nothing more of what began an incident."""
 
-SEVERITIES = ("page", "critical", "error", "warning", "info")
-"""Of alerts, the worst first, in any case; what is called otherwise is behind all of these. "page" is what some write
-of an alert that calls somebody."""
 CONTROL_PLANE = re.compile(
     r"api-?server|kubeapi|etcd|kube-?scheduler|kube-?controller-?manager|admission|webhook|control.?plane",
     re.IGNORECASE,
@@ -74,19 +72,21 @@ def bundle(alerts: Iterable[Symptom], open_incidents: Iterable[Incident], *, clu
             if known.fingerprint in named:
                 held[known.fingerprint].setdefault(incident.id, []).append(known)
     touched: dict[str, Incident] = {}
+    kins = _Kins()
 
     def put(home: Incident, known: Symptom | None, alert: Symptom) -> None:
         """The incident has the alert now, in the place of what it held of it."""
         own = held[alert.fingerprint].setdefault(home.id, [])
         own[:] = sorted([*(one for one in own if one is not known), alert], key=_place)
         incidents[home.id] = touched[home.id] = _with(home, known, alert)
+        kins.put(home, known, alert)
 
     for alert in sorted(told, key=lambda a: (a.at, a.fingerprint, a.ended_at is None)):
         own = held[alert.fingerprint]
         for number, some in own.items():
             for known in [one for one in some if _fires_anew(alert, one)]:
                 put(incidents[number], known, replace(known, ended_at=alert.at))
-        home = _home(alert, incidents.values(), own) or _opened(alert, cluster)
+        home = _home(alert, incidents.values(), own, kins) or _opened(alert, cluster)
         known_alert = _told_before(alert, own.get(home.id, ()))
         is_flapping = home.id in own and _flaps(alert, home)
         put(_awake(home) if is_flapping else home, known_alert, merged(known_alert, alert) if known_alert else alert)
@@ -97,7 +97,12 @@ def _place(alert: Symptom) -> tuple[datetime, str]:
     return alert.at, alert.fingerprint
 
 
-def _home(alert: Symptom, incidents: Iterable[Incident], own: Mapping[str, Sequence[Symptom]]) -> Incident | None:
+def _home(
+    alert: Symptom,
+    incidents: Iterable[Incident],
+    own: Mapping[str, Sequence[Symptom]],
+    kins: _Kins,
+) -> Incident | None:
     """The incident that has the alert, else the one that it is most likely a part of; ``own`` are the alerts with its
     fingerprint of those that have any, by their ids."""
     known = list(incidents)
@@ -110,7 +115,7 @@ def _home(alert: Symptom, incidents: Iterable[Incident], own: Mapping[str, Seque
         return max(flapping, key=lambda i: i.started_at)
     beginning = _beginning(alert)
     during = [incident for incident in known if _overlaps(alert, incident)]
-    akin = (i for i in during if any(_is_akin(beginning, other) for other in _beginnings(i)))
+    akin = (i for i in during if kins.is_akin(beginning, i))
     return next(akin, next((i for i in during if abs(alert.at - i.started_at) <= TOGETHER), None))
 
 
@@ -188,6 +193,61 @@ def _beginning(alert: Symptom) -> _Beginning:
     return _Beginning(alert.at, alert.ended_at, scope((alert,)), alert.group)
 
 
+class _Kin:
+    """What began in an incident, by what it may share with an alert: of thousands that come at once each would be
+    compared with all others."""
+
+    def __init__(self, incident: Incident) -> None:
+        self._by_share: dict[Hashable, list[_Beginning]] = {}
+        self._wide: list[_Beginning] = []
+        self._all: list[_Beginning] = []
+        for one in _beginnings(incident):
+            self.add(one)
+
+    def add(self, one: _Beginning) -> None:
+        self._all.append(one)
+        for share in _shares(one):
+            self._by_share.setdefault(share, []).append(one)
+        if _is_wide(one.scope):
+            self._wide.append(one)
+
+    def has(self, alert: _Beginning) -> bool:
+        """Whether anything in the incident is akin to it."""
+        if _is_wide(alert.scope):
+            return any(_is_akin(alert, other) for other in self._all)
+        near = (self._by_share.get(share, ()) for share in _shares(alert))
+        return any(_is_akin(alert, other) for other in chain(self._wide, *near))
+
+
+class _Kins:
+    """That of each incident that was asked for."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, _Kin] = {}
+
+    def is_akin(self, alert: _Beginning, incident: Incident) -> bool:
+        if incident.id not in self._of:
+            self._of[incident.id] = _Kin(incident)
+        return self._of[incident.id].has(alert)
+
+    def put(self, home: Incident, known: Symptom | None, alert: Symptom) -> None:
+        """The incident has the alert now, in the place of what was ``known`` of it."""
+        if known is None and home.origin is Origin.ALERTS and home.id in self._of:
+            self._of[home.id].add(_beginning(alert))
+        else:  # what else opened one begins elsewhere with each alert
+            self._of.pop(home.id, None)
+
+
+def _shares(one: _Beginning) -> Iterator[Hashable]:
+    """What two that are akin have in common, but for being wide."""
+    yield from (("namespace", name) for name in one.scope.namespaces)
+    yield from (("node", name) for name in one.scope.nodes)
+    if one.group:
+        yield "group", one.group
+    if one.scope.control_plane:
+        yield ("control plane",)
+
+
 def _beginnings(incident: Incident) -> Iterator[_Beginning]:
     """Those of its alerts, and its own where something else opened it."""
     yield from map(_beginning, incident.alerts)
@@ -225,7 +285,7 @@ def _opened(alert: Symptom, cluster: str) -> Incident:
 def _with(incident: Incident, known: Symptom | None, alert: Symptom) -> Incident:
     """The incident with an alert, in the place of what was known of it; what alerts alone opened is called by all of
     them, and is about all of them, once no more are added: thousands come at once."""
-    alerts = [one for one in incident.alerts if one is not known]
+    alerts = list(incident.alerts) if known is None else [one for one in incident.alerts if one is not known]
     insort(alerts, alert, key=_place)
     incident = replace(incident, alerts=tuple(alerts))
     return _timed(incident) if incident.origin is Origin.ALERTS else settled(incident)
@@ -236,7 +296,7 @@ def settled(incident: Incident) -> Incident:
     incident = _timed(incident)
     alerts, said = incident.alerts, incident.said
     if alerts:
-        worst = min((a.severity for a in alerts), key=_severity_rank)
+        worst = min((a.severity for a in alerts), key=severities.rank)
         incident = replace(incident, title=title(alerts), severity=worst, scope=scope(alerts))
     return replace(
         incident,
@@ -255,8 +315,8 @@ def _timed(incident: Incident) -> Incident:
     """The incident with since when it is, whether it is over, and since when: by these alerts belong to it or not."""
     alerts, said = incident.alerts, incident.said
     if alerts:
-        ended = [a.ended_at for a in alerts if a.ended_at]
-        resolved = len(ended) == len(alerts)
+        resolved = all(a.ended_at for a in alerts)
+        ended = (a.ended_at for a in alerts if a.ended_at)
         incident = replace(
             incident,
             started_at=min(incident.started_at, alerts[0].at),
@@ -275,14 +335,9 @@ def _first(said: T | None, otherwise: T) -> T:
     return otherwise if said is None else said
 
 
-def _severity_rank(severity: str) -> int:
-    known = severity.lower()
-    return SEVERITIES.index(known) if known in SEVERITIES else len(SEVERITIES)
-
-
 def worst_first(alerts: Iterable[Symptom]) -> list[Symptom]:
     """Alerts by how severe they are, those of one severity by when they began."""
-    return sorted(alerts, key=lambda a: (_severity_rank(a.severity), a.at))
+    return sorted(alerts, key=lambda a: (severities.rank(a.severity), a.at))
 
 
 def title(alerts: Iterable[Symptom]) -> str:

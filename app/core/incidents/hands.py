@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from hashlib import blake2b
 
 from msgspec.structs import asdict, replace
 
+from app.core.clusters import unknown
 from app.core.findings import Incident, Origin, Said
 from app.core.incidents.bundles import settled
 
@@ -19,9 +21,9 @@ class CannotError(ValueError):
         self.field = field
 
 
-def unknown_cluster() -> CannotError:
-    """What is said of a cluster of which nothing is recorded."""
-    return CannotError("cluster", "nothing is recorded of a cluster of this name")
+def unknown_cluster(name: str, known: Iterable[str]) -> CannotError:
+    """What is said of a cluster of which nothing is recorded, to who may know of the ``known`` ones."""
+    return CannotError("cluster", unknown(name, known))
 
 
 def opened(cluster: str, said: Said, *, by: str, request: str, now: datetime) -> Incident:

@@ -13,6 +13,9 @@ from app.core.objects.kinds import BUILT_IN, KindInfo, Kinds
 
 SHORT = {
     "cm": "configmaps",
+    "cs": "componentstatuses",
+    "ep": "endpoints",
+    "ev": "events",
     "svc": "services",
     "sa": "serviceaccounts",
     "no": "nodes",
@@ -36,7 +39,15 @@ SHORT = {
     "pc": "priorityclasses",
     "crd": "customresourcedefinitions",
     "crds": "customresourcedefinitions",
+    "csr": "certificatesigningrequests",
+    "ip": "ipaddresses",
+    "vac": "volumeattributesclasses",
 }
+SUBRESOURCES = frozenset(
+    {"approval", "attach", "binding", "ephemeralcontainers", "eviction", "exec", "finalize", "log"}
+    | {"portforward", "proxy", "resize", "scale", "status", "token"}
+)
+"""What Kubernetes serves below an object."""
 
 
 def built_in(word: str, group: str | None) -> list[KindInfo]:

@@ -15,8 +15,8 @@ from app.core.screen import tables
 
 Item = Mapping[str, Any]
 MOST_ALERTS = 5
-_SHORT = replace(tables.TABLES["Suspects"], beneath=tables.flip)
-"""Suspects without their evidence, but for what their places hang on."""
+_SHORT = replace(tables.TABLES["Suspects"], beneath=lambda one: tables.flip(one) if one["rank"] == 1 else ())
+"""Suspects without their evidence, but for what the first place hangs on."""
 
 
 def incident_report(incident: Item, suspects: Item) -> str:

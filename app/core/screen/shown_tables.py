@@ -57,6 +57,11 @@ def _of_first(panel: Item, chosen: Callable[[list[float]], float]) -> str:
     return measure(chosen(known), panel["unit"]) if known else ""
 
 
+def _late(place: Item) -> str:
+    """That what a place is told is tried in vain."""
+    return f"{place['messages']} to {place['channel']}, in vain since {_at(place['since']):%m-%d %H:%M}: {place['why']}"
+
+
 def _share(found: Item) -> str:
     return f"{found['share']:.0%} ({found['low']:.0%} to {found['high']:.0%})"
 
@@ -91,6 +96,8 @@ def _not_told(answer: Item) -> list[str]:
             lines.append(f"quiet in {one['place']}: {quiet['begins']} to {quiet['ends']} {quiet['zone']}")
         if one["off"]:
             lines += wrap(f"turned off: {one['place']}: {one['off']}", WIDTH)
+        for remark in one["remarks"]:
+            lines += wrap(f"{one['place']}: {remark}", WIDTH)
     for one in answer["muted"]:
         what = " ".join(filter(None, (one["kind"], one["name"] or "all changes", one["namespace"], one["cluster"])))
         lines.append(f"muted in {one['channel']}: {what}, until {_at(one['until']):%m-%d %H:%M}, by {one['said_by']}")
@@ -130,6 +137,7 @@ ALL: Mapping[str, Table] = {
         ),
         after=_hurt,
     ),
+    "Metrics": Table("metric", "", (Column("METRIC", 0, lambda metric: metric["name"]),)),
     "Lines": LINES,
     "Evaluated": LINES,
     "Annotations": Table(
@@ -175,7 +183,7 @@ ALL: Mapping[str, Table] = {
             Column("WHAT", 22, lambda one: one["title"]),
             Column("WHY", 0, lambda one: one["error"]),
         ),
-        after=lambda answer: [f"there: {answer['there']}, waiting: {answer['waiting']}"],
+        after=lambda answer: [f"there: {answer['there']}, waiting: {answer['waiting']}", *map(_late, answer["late"])],
     ),
     "RoutesTold": Table(
         "route",

@@ -80,6 +80,11 @@ def not_seen(items: Sequence[Mapping[str, Any]], *, names: bool) -> list[str]:
     return lines
 
 
+def all_not_seen(items: Sequence[Mapping[str, Any]], *, names: bool) -> list[str]:
+    """REST's gaps in lines, however many there are."""
+    return [_line(group, names=names) for group in grouped(map(_gap_of, items))]
+
+
 def _gap_of(item: Mapping[str, Any]) -> Gap:
     begin, end = (datetime.fromisoformat(item[field]) for field in ("from_at", "to_at"))
     return Gap(item["cluster"], item["kind"], begin, end, item["why"])

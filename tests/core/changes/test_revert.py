@@ -396,7 +396,18 @@ def test_a_dry_run_is_the_same_command_made_harmless(change: Change, dry_run: st
     recipe = revert_recipe(change)
     assert recipe.dry_run == dry_run
     assert recipe.command == dry_run.removesuffix(" --dry-run=server") or not dry_run
-    assert [step.command for step in recipe.steps] == [one for one in (dry_run, recipe.command) if one]
+    assert [step.command for step in recipe.steps] == [
+        one for one in (recipe.command and "kubectl config current-context", dry_run, recipe.command) if one
+    ]
+
+
+def test_it_is_said_first_where_the_commands_act() -> None:
+    recipe = revert_recipe(a_change(WEB))
+    assert recipe.steps[0].purpose == "See where the commands act: this must be the cluster lab"
+    assert recipe.placed == "in the cluster lab (see first: kubectl config current-context)"
+    sealed: Object = {"data": {"a": "1"}, "immutable": True}
+    without = revert_recipe(changed("ConfigMap", {"data": {"a": "1"}}, sealed), now(sealed, a_resource("ConfigMap")))
+    assert (without.command, without.steps) == ("", ())
 
 
 @pytest.mark.parametrize(("length", "is_argument"), [((1 << 17) - 20, True), (1 << 17, False)])

@@ -40,12 +40,13 @@ def test_what_it_would_bring_is_to_be_looked_at_first() -> None:
     """Helm's own dry run of a rollback says that it succeeded, and no more."""
     told = revert_recipe(UPGRADE)
     assert [step.command for step in told.steps] == [
+        "kubectl config current-context",
         "helm history shop -n shop",
         "helm get manifest shop --revision 6 -n shop | kubectl diff -n shop -f -",
         "helm rollback shop 6 -n shop --dry-run",
         "helm rollback shop 6 -n shop",
     ]
-    assert told.steps[2].purpose == SIMULATED
+    assert told.steps[3].purpose == SIMULATED
     assert told.warning == "", "nobody else owns it"
 
 
@@ -62,7 +63,7 @@ def test_what_flux_releases_is_suspended_first(spec: Object, is_its: bool) -> No
     """Whoever released it last: helm-controller 1.6.3 upgrades again within its interval."""
     tender = Resource("lab", "helm.toolkit.fluxcd.io", "HelmRelease", "flux-system", "shop")
     told = revert_recipe(UPGRADE, Known(others={tender: a_state(tender, {"spec": spec})}))
-    first, last = told.steps[0].command, told.steps[-1].command
+    first, last = told.steps[1].command, told.steps[-1].command
     assert (first == "flux suspend helmrelease shop -n flux-system") is is_its
     assert (last == "flux resume helmrelease shop -n flux-system") is is_its
     assert ("by the HelmRelease flux-system/shop" in told.warning) is is_its

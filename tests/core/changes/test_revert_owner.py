@@ -76,7 +76,8 @@ def recipe(metadata: Object, change: Change = SCALED, others: tuple[ObjectState,
 
 
 def commands(told: Recipe) -> list[str]:
-    return [step.command for step in told.steps]
+    """Of all steps but the first, which says where they act."""
+    return [step.command for step in told.steps[1:]]
 
 
 def an_application(**sync: Any) -> ObjectState:
@@ -94,8 +95,8 @@ def test_argo_cd_is_kept_from_syncing_and_let_go_on_in_the_end() -> None:
         "",
         "argocd app set shop --sync-policy automated",
     ]
-    assert "git revert" in told.steps[3].purpose
-    assert "--self-heal where it had them" in told.steps[4].purpose
+    assert "git revert" in told.steps[4].purpose
+    assert "--self-heal where it had them" in told.steps[5].purpose
     assert "by its application shop" in told.warning
 
 
@@ -103,7 +104,7 @@ def test_the_application_says_how_it_was_synced_and_where_its_git_is() -> None:
     told = recipe(OF_SHOP, others=(an_application(prune=True, selfHeal=True),))
     assert commands(told)[-1] == "argocd app set shop --sync-policy automated --auto-prune --self-heal"
     assert "where it had them" not in told.steps[-1].purpose
-    assert "in https://git.example/shop at deploy" in told.steps[3].purpose
+    assert "in https://git.example/shop at deploy" in told.steps[4].purpose
 
 
 @pytest.mark.parametrize("sync", [{}, {"enabled": False, "selfHeal": True}])
@@ -117,7 +118,7 @@ def test_an_application_set_would_set_the_policy_again() -> None:
     app = replace(an_application(selfHeal=True), owner_kind="ApplicationSet", owner_name="teams")
     told = recipe(OF_SHOP, others=(app,))
     assert not any("argocd" in command for command in commands(told))
-    assert "out of the template of the ApplicationSet teams" in told.steps[0].purpose
+    assert "out of the template of the ApplicationSet teams" in told.steps[1].purpose
     assert told.steps[-1].purpose.endswith("put that back")
 
 
@@ -126,6 +127,7 @@ def test_what_argo_cd_applied_is_rolled_back_by_it() -> None:
     told = recipe(OF_SHOP, applied)
     assert told.command == "argocd app rollback shop"
     assert told.dry_run == ""
+    assert told.placed == "in the cluster lab (see first: argocd context)"
     assert commands(told)[:3] == [
         "argocd app set shop --sync-policy none", "argocd app history shop", "argocd app rollback shop"
     ]  # fmt: skip
@@ -150,16 +152,39 @@ def test_flux_is_suspended_and_resumed() -> None:
         "",
         "flux resume kustomization apps -n flux-system",
     ]
-    assert "in GitRepository fleet at ./apps" in told.steps[3].purpose
+    assert "in GitRepository fleet at ./apps" in told.steps[4].purpose
     suspended = recipe(KUSTOMIZED, others=(a_state(KUSTOMIZATION, {"spec": {"suspend": True}}),))
     assert not any("flux" in command for command in commands(suspended))
     assert "until it is resumed" in suspended.warning
 
 
-def test_where_the_name_is_not_told_no_command_is_made_up() -> None:
+def test_an_application_that_is_not_recorded_is_to_be_found_first() -> None:
     told = recipe({}, replace(SCALED, actor=ARGO))
-    assert not any("argocd" in command for command in commands(told))
-    assert told.warning == "Argo CD owns it: revert it in Git, or pause the sync first, else it is written again."
+    columns = "NAMESPACE:.metadata.namespace,APP:.metadata.name,OF:.status.resources[*].name"
+    assert commands(told) == [
+        f"kubectl get applications.argoproj.io -A -o custom-columns='{columns}' | grep -Fw -- web",
+        "argocd app set APP --sync-policy none",
+        "kubectl scale deployments.apps/web -n shop --replicas=2 --dry-run=server",
+        "kubectl scale deployments.apps/web -n shop --replicas=2",
+        "",
+        "argocd app set APP --sync-policy automated",
+    ]
+    assert told.steps[1].purpose == "Find the Application that has it, which is not recorded"
+    assert told.warning == (
+        "Argo CD owns it, by an Application that is not recorded: revert it in Git, or find that and pause it first"
+        " (`argocd app set APP --sync-policy none`), else it is written again."
+    )
+
+
+@pytest.mark.parametrize("kind", ["kustomization", "helmrelease"])
+def test_what_flux_keeps_it_by_is_to_be_found_first(kind: str) -> None:
+    who = "kustomize-controller" if kind == "kustomization" else "helm-controller"
+    told = recipe({}, replace(SCALED, actor=replace(ARGO, name=who, user_agent=who)))
+    first, second, *_, last = commands(told)
+    assert first == "flux trace -n shop deployments.apps/web"
+    assert second == f"flux suspend {kind} NAME -n NAMESPACE"
+    assert last == f"flux resume {kind} NAME -n NAMESPACE"
+    assert "that is not recorded: revert it in Git, or find that and pause it first (`flux suspend" in told.warning
 
 
 def test_a_sync_is_undone_by_going_back_in_its_own_application() -> None:

@@ -81,7 +81,19 @@ def test_a_title_is_the_alert_in_words(name: str, words: str) -> None:
 
 @pytest.mark.parametrize(
     ("severities", "worst"),
-    [(("warning", "Critical"), "Critical"), (("info", "page", "warning"), "page"), (("sev1", "INFO"), "INFO")],
+    [
+        (("warning", "Critical"), "Critical"),
+        (("info", "page", "warning"), "page"),
+        (("INFO", "sev1"), "sev1"),
+        (("warning", "P1"), "P1"),
+        (("info", "emergency"), "emergency"),
+        (("error", "SEV-1"), "SEV-1"),
+        (("P3", "high"), "high"),
+        (("average", "disaster"), "disaster"),
+        (("info", "banana"), "banana"),
+        (("banana", "error"), "error"),
+        (("", "debug"), "debug"),
+    ],
 )
 def test_the_worst_severity_is_that_of_the_incident_in_any_case(severities: tuple[str, ...], worst: str) -> None:
     alerts = [an_alert(name=f"Alert{number}", severity=one) for number, one in enumerate(severities)]
