@@ -53,6 +53,11 @@ class SaidOfIncident(BaseModel):
         """The same as core has it."""
         return msgspec.convert(self.model_dump(exclude_none=True, exclude={"cluster"}), Said)
 
+    def all_namespaces(self) -> list[str]:
+        """Those that it names, also as those of workloads, once each."""
+        of_workloads = (one.split("/")[0] for one in self.workloads or ())
+        return list(dict.fromkeys([*(self.namespaces or ()), *of_workloads]))
+
 
 class IncidentToOpen(SaidOfIncident):
     """An incident that somebody opens."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import BaseModel
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.incidents.hands import CannotError
 from app.core.roles import Role
@@ -16,7 +17,7 @@ from app.store.namespaces import unknown_namespaces
 from app.store.seen import read_seen
 from app.web import answers, examples, params
 from app.web.api import one_incident
-from app.web.asked_incidents import IncidentToChange, IncidentToMerge, IncidentToOpen
+from app.web.asked_incidents import IncidentToChange, IncidentToMerge, IncidentToOpen, SaidOfIncident
 from app.web.auth import Needs
 from app.web.deps import deps_of
 from app.web.idempotency import OPENED, IdempotencyKey, key_of
@@ -65,15 +66,17 @@ async def _shown(request: Request, incident_id: str) -> answers.OneIncident:
         return await one_incident(conn, incident_id)
 
 
-async def _said(request: Request, incident_id: str, namespaces: Iterable[str] | None) -> answers.SaidIncident:
-    """The incident, and which of the ``namespaces`` that it was said to be about are not recorded: they may be to come,
-    or be known from metrics alone, but what is mistyped is ranked by nothing."""
+async def not_recorded(conn: AsyncConnection, cluster: str, namespaces: Collection[str]) -> list[str]:
+    """Which of the ``namespaces`` that an incident is said to be about are not recorded, a sentence each: they may be
+    to come, or be known from metrics alone, but what is mistyped is ranked by nothing."""
+    seen = await read_seen(conn, cluster, from_at=None, to_at=None)
+    return await unknown_namespaces(conn, cluster, namespaces if cluster in seen.recorded else ())
+
+
+async def _said(request: Request, incident_id: str, asked: SaidOfIncident) -> answers.SaidIncident:
     async with reading(request) as conn:
         found = await one_incident(conn, incident_id)
-        cluster = found.incident.cluster
-        seen = await read_seen(conn, cluster, from_at=None, to_at=None)
-        named = namespaces if namespaces and cluster in seen.recorded else ()
-        remarks = await unknown_namespaces(conn, cluster, named)
+        remarks = await not_recorded(conn, found.incident.cluster, asked.all_namespaces())
     return answers.SaidIncident(remarks=remarks, **dict(found))
 
 
@@ -102,7 +105,7 @@ async def open_incident(
     if before:
         response.status_code = 200
     response.headers["location"] = f"/api/v1/incidents/{incident.id}"
-    return await _said(request, incident.id, asked.namespaces)
+    return await _said(request, incident.id, asked)
 
 
 @router.patch(
@@ -119,7 +122,7 @@ async def change_incident(request: Request, incident_id: IncidentId, if_match: I
         await check_incident(request, incident_id, asked.said())
         check = matching(request, incident_id, if_match)
         incident = await deps.by_hand.amend(incident_id, asked.said(), now=deps.clock(), check=check)
-    return await _said(request, incident.id, asked.namespaces)
+    return await _said(request, incident.id, asked)
 
 
 @router.post(

@@ -19,11 +19,11 @@ from app.store import incidents
 from app.store.idempotency import OtherRequestError
 from app.store.seen import read_seen
 from app.web import params, templates
-from app.web.asked_incidents import IncidentToChange, IncidentToMerge, IncidentToOpen
+from app.web.asked_incidents import IncidentToChange, IncidentToMerge, IncidentToOpen, SaidOfIncident
 from app.web.auth import Needs
 from app.web.deps import deps_of
 from app.web.idempotency import key_of
-from app.web.incident_api import in_words, who
+from app.web.incident_api import in_words, not_recorded, who
 from app.web.problems import Problem
 from app.web.reading import reading
 from app.web.requests import KIB, read_body
@@ -47,7 +47,8 @@ class NewAsked(params.Asked):
 
 
 class _About(BaseModel):
-    """What an incident is about, as a form has it: names with spaces between them."""
+    """What an incident is about, as a form has it: names with spaces between them. ``sure`` are namespaces of which it
+    was said that nothing is recorded: sent again, they are meant."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -55,6 +56,7 @@ class _About(BaseModel):
     workloads: str
     nodes: str
     control_plane: Literal["", "on"] = ""
+    sure: str = ""
 
     def names(self) -> dict[str, list[str]]:
         """Those of each field, as REST has them."""
@@ -134,6 +136,14 @@ _LABELS = {
 }
 
 
+async def _not_recorded(request: Request, cluster: str, asked: SaidOfIncident, sure: str) -> str:
+    """What to say before an incident is about a namespace of which nothing is recorded; "" where none is left that is
+    not meant."""
+    async with reading(request) as conn:
+        said = await not_recorded(conn, cluster, [one for one in asked.all_namespaces() if one not in sure.split()])
+    return f"{'. '.join(said)}. Send it once more if that is meant." if said else ""
+
+
 def _utc(time: str) -> str:
     """A time of a form, which is UTC."""
     return time if time.endswith("Z") else f"{time}Z"
@@ -191,6 +201,9 @@ async def open_incident(request: Request) -> Response:
     try:
         asked = filled.asked()
         check_opening(request, asked.cluster, asked.said())
+        if unsure := await _not_recorded(request, asked.cluster, asked, filled.sure):
+            form["sure"] = " ".join(asked.all_namespaces())
+            return await _page(request, form, once=filled.once, detail=unsure, status=422)
         key = key_of(filled.once, "the form of an incident", *scope_texts(request))
         incident, _ = await deps.by_hand.open(asked.cluster, asked.said(), by=who(request), key=key, now=deps.clock())
     except (ValidationError, CannotError) as error:
@@ -248,6 +261,9 @@ async def correct_incident(request: Request, incident_id: str) -> Response:
         asked = filled.asked()
         if asked is not None:
             await check_incident(request, incident_id, asked.said())
+            if unsure := await _not_recorded(request, incident.cluster, asked, filled.sure):
+                filled = filled.model_copy(update={"sure": " ".join(asked.all_namespaces())})
+                return await _correcting(request, incident, filled, known=filled.known, detail=unsure, status=422)
             await deps.by_hand.amend(incident_id, asked.said(), now=deps.clock())
     except (ValidationError, CannotError) as error:
         return await _correcting(request, incident, filled, known=filled.known, detail=_wrong(error), status=422)

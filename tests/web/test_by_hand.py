@@ -56,7 +56,7 @@ async def test_it_is_opened_ranked_and_says_who_did(hands: Site) -> None:
 
 async def test_a_namespace_of_which_nothing_is_recorded_is_kept_and_said(hands: Site) -> None:
     said = "no namespace 'paymets' is recorded in shop; the nearest: payments"
-    body = a_body(namespaces=["paymets", "payments"])
+    body = a_body(namespaces=["paymets", "payments"], workloads=["payments/checkout-api", "paymets/checkout-api"])
     async with hands.client("responder") as client:
         opened = (await client.post(PATH, json=body)).json()
         path = f"{PATH}/{opened['incident']['id']}"
@@ -240,6 +240,30 @@ async def test_a_form_that_is_wrong_comes_back_as_it_was_filled_in(hands: Site) 
     assert 'value="Kept"' in answer.text
     assert "Since: must be ISO 8601" in answer.text
     assert foreign.status_code == 422
+
+
+async def test_the_form_asks_once_about_a_namespace_of_which_nothing_is_recorded(hands: Site) -> None:
+    said = "no namespace 'paymets' is recorded in shop; the nearest: payments. Send it once more if that is meant."
+    async with hands.client("responder") as client:
+        fields = await form_of(client) | {"title": "Checkout is down", "workloads": "paymets/checkout-api"}
+        asked = await send(client, "/incidents", **fields)
+        meant = await send(client, "/incidents", **fields, sure=sure(asked.text))
+        path = f"{meant.headers['location']}/correct"
+        corrected = correction((await client.get(path)).text) | {"workloads": "", "namespaces": "payments idenity"}
+        again = await send(client, path, **corrected)
+        done = await send(client, path, **corrected | {"sure": sure(again.text)})
+    assert asked.status_code == 422
+    assert said in unescape(asked.text)
+    assert 'name="workloads" value="paymets/checkout-api"' in asked.text
+    assert (meant.status_code, again.status_code, done.status_code) == (303, 422, 303)
+    assert "no namespace 'idenity' is recorded" in unescape(again.text)
+    assert "'payments' is" not in unescape(again.text)
+
+
+def sure(page: str) -> str:
+    """The namespaces that a form, sent once more, says are meant."""
+    [found] = re.findall(r'name="sure" value="([^"]*)"', page)
+    return unescape(found)
 
 
 async def test_the_form_opens_one_about_workloads_and_nodes(hands: Site) -> None:
