@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from time import monotonic
@@ -61,13 +62,22 @@ class Connection:
 
 class _Client(SocketModeClient):
     """As Slack's library has it, which says in the log alone why there is no connection. ``why`` is why Slack named no
-    address when it was asked last, ``is_named`` that it did."""
+    address when it was asked last, ``is_named`` that it did, ``failed`` what the last attempt ended with."""
 
-    why, is_named = "", False
+    why, is_named, failed = "", False, ""
 
     def why_shut(self, seconds: float) -> str:
         """Why it is not open that has not been for so long; "" as long as it may be about to open."""
-        return self.why or (NOT_OPENED if self.is_named and seconds >= OPENS_WITHIN else "")
+        failed = f" ({self.failed})" if self.failed else ""
+        return self.why or (f"{NOT_OPENED}{failed}" if self.is_named and seconds >= OPENS_WITHIN else "")
+
+    def is_news(self, entry: logging.LogRecord) -> bool:
+        """Not of an attempt that failed: the library logs a traceback of each, every few seconds for as long as there
+        is no connection, and ``Connection`` says once why."""
+        if not entry.getMessage().startswith("Failed to connect"):
+            return True
+        self.failed = entry.exc_info[0].__name__ if entry.exc_info and entry.exc_info[0] else ""
+        return False
 
     async def issue_new_wss_url(self) -> str:
         self.is_named = False
@@ -116,6 +126,7 @@ async def listen(
 
     client = _Client(app_token=app_token, web_client=AsyncWebClient(base_url=url))
     client.socket_mode_request_listeners.append(heard)
+    client.logger.addFilter(client.is_news)
     opening = asyncio.ensure_future(client.connect())  # type: ignore[no-untyped-call] # it tries until it is open
     open_at = monotonic()
     try:
@@ -126,4 +137,5 @@ async def listen(
             await asyncio.sleep(LOOK)
     finally:
         opening.cancel()
+        client.logger.removeFilter(client.is_news)
         await client.close()  # type: ignore[no-untyped-call]

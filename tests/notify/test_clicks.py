@@ -134,7 +134,9 @@ async def state_of(connection: Connection, *, is_open: bool, why: str = "") -> L
         (APP_TOKEN, NOWHERE, "HTTPS_PROXY and FORESHOCK_SLACK_API (ClientConnectorError)"),
     ],
 )
-async def test_why_there_is_no_connection_is_known(told: Workspace, token: str, api: str, why: str) -> None:
+async def test_why_there_is_no_connection_is_known(
+    told: Workspace, token: str, api: str, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
     connection = Connection(told.clock)
     api, refuse = api or f"{told.url}api/", refuse_told
     taking = listen(token, api, take=refuse, show=refuse, answer=refuse_command, connection=connection)
@@ -145,6 +147,7 @@ async def test_why_there_is_no_connection_is_known(told: Workspace, token: str, 
         assert token not in state.why
     finally:
         listening.cancel()
+    assert "Failed to connect" not in caplog.text, "a traceback of each attempt"
 
 
 def test_a_connection_is_open_since_it_was_opened_last() -> None:
@@ -183,7 +186,7 @@ async def test_that_a_connection_is_not_opened_is_said_after_a_while(
     )
     listening = asyncio.create_task(taking)
     try:
-        await state_of(connection, is_open=False, why=NOT_OPENED)
+        await state_of(connection, is_open=False, why=f"{NOT_OPENED} (ClientConnectorError)")
     finally:
         listening.cancel()
     silent = [one for one in connection.noted if one == (False, "")]
