@@ -1,4 +1,4 @@
-"""Objects as an API server sends them: Deployments, Pods and ConfigMaps of a company, managedFields and all."""
+"""Objects as an API server sends them: Deployments, Pods, ConfigMaps, Services of a company, managedFields and all."""
 
 from __future__ import annotations
 
@@ -134,6 +134,17 @@ def pod(number: int, version: int, *, release: int = 1, beat: int = 0) -> dict[s
 def config_map(number: int, version: int, *, release: int = 1) -> dict[str, Any]:
     data = {f"setting-{n}": f"value {n} of {number} in release {release}" for n in range(12)}
     return {"kind": "ConfigMap", "apiVersion": "v1", "metadata": _meta("ConfigMap", number, version, 0), "data": data}
+
+
+def service(number: int, version: int) -> dict[str, Any]:
+    """Of the pods of the Deployment of this number."""
+    spec = {
+        "type": "ClusterIP",
+        "clusterIPs": [f"10.96.{number // 250}.{number % 250}"],
+        "selector": {"app": f"app-{number}"},
+        "ports": [{"port": 80, "protocol": "TCP", "targetPort": 8080}],
+    }
+    return {"kind": "Service", "apiVersion": "v1", "metadata": _meta("Service", number, version, 0), "spec": spec}
 
 
 def line(kind: str, one: dict[str, Any]) -> bytes:

@@ -56,6 +56,7 @@ async def _happened(engine: AsyncEngine, incident: Incident, start: datetime, no
     cluster, long_ago = incident.cluster, incident.started_at - LOOKS_BACK
     async with engine.connect() as conn:
         made, left = await _made(conn, incident, now)
+        names = {one.resource.name for one in made}
         return Gathered(
             incident=incident,
             start=start,
@@ -65,7 +66,7 @@ async def _happened(engine: AsyncEngine, incident: Incident, start: datetime, no
             edges=tuple(await call_edges.read(conn, cluster, now)),
             symptoms=tuple(await symptoms.read_window(conn, cluster, start, now)),
             rollouts=tuple(await rollouts.read_window(conn, cluster, long_ago, now)),
-            states=tuple(await objects.load_cluster(conn, cluster, most_bytes=LARGE)),
+            states=tuple(await objects.load_ranked(conn, cluster, changed=names, most_bytes=LARGE)),
             gone=tuple(await objects.load_gone_pods(conn, cluster, since=start)),
         )
 

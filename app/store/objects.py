@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from msgspec.structs import replace
-from sqlalchemy import Row, Select, Text, bindparam, func, select, text, tuple_
+from sqlalchemy import ARRAY, Row, Select, Text, any_, bindparam, func, or_, select, text, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import ObjectState, Resource
@@ -210,7 +210,14 @@ def _select() -> Select[Any]:
 
 _OF_CLUSTER = _select().where(clusters.c.name == bindparam("cluster"))
 _LIVE = _OF_CLUSTER.where(objects.c.deleted_at.is_(None))
-_SMALL = _LIVE.where(func.coalesce(func.octet_length(objects.c.state), 0) <= bindparam("most"))
+_RANKED = _LIVE.where(
+    func.coalesce(func.octet_length(objects.c.state), 0) <= bindparam("most"),
+    or_(
+        kinds.c.kind != "ReplicaSet",
+        objects.c.owner_name == any_(bindparam("changed", type_=ARRAY(Text))),
+        objects.c.name == any_(bindparam("changed", type_=ARRAY(Text))),
+    ),
+)
 _GONE_PODS = _OF_CLUSTER.where(
     objects.c.deleted_at >= bindparam("since"), kinds.c.api_group == "", kinds.c.kind == "Pod"
 )
@@ -291,17 +298,23 @@ async def load_cluster(
     conn: AsyncConnection,
     cluster: str,
     kinds_wanted: Collection[tuple[str, str]] | None = None,
-    *,
-    most_bytes: int | None = None,
 ) -> list[ObjectState]:
-    """Every object of a cluster that is not known to be gone; of the given (api_group, kind) only, where given.
-
-    Those whose stored state is larger than ``most_bytes`` are left out.
-    """
-    statement = _LIVE if most_bytes is None else _SMALL
+    """Every object of a cluster that is not known to be gone; of the given (api_group, kind) only, where given."""
+    statement = _LIVE
     if kinds_wanted is not None:
         statement = statement.where(tuple_(kinds.c.api_group, kinds.c.kind).in_(list(kinds_wanted)))
-    return [_state(row) for row in (await conn.execute(statement, {"cluster": cluster, "most": most_bytes})).all()]
+    return [_state(row) for row in (await conn.execute(statement, {"cluster": cluster})).all()]
+
+
+async def load_ranked(
+    conn: AsyncConnection, cluster: str, *, changed: Collection[str], most_bytes: int
+) -> list[ObjectState]:
+    """What a ranking goes by: every object of a cluster that is not known to be gone, but for those whose stored state
+    is larger than ``most_bytes``, and for ReplicaSets where neither they nor their owners are among the names of what
+    was ``changed``. Of a large cluster a third of all objects are revisions, which matter to a change of theirs alone.
+    """
+    asked = {"cluster": cluster, "most": most_bytes, "changed": list(changed)}
+    return [_state(row) for row in (await conn.execute(_RANKED, asked)).all()]
 
 
 async def load_live(conn: AsyncConnection, cluster: str, api_group: str, kind: str) -> list[tuple[Resource, str]]:

@@ -260,6 +260,25 @@ async def test_what_is_large_is_read_without_its_values_where_that_is_asked_for(
     assert found["8"] == small
     assert [(d.path, d.op, d.old, d.new) for d in found["9"].diffs] == [(d.path, d.op, None, None) for d in large.diffs]
     assert {c.resource_version: c.diffs for c in await changes.read_window(conn, *window, limit=9)}["9"] == large.diffs
-    names = [one.resource.name for one in await objects.load_cluster(conn, CLUSTER, most_bytes=10_000)]
+    ranked = await objects.load_ranked(conn, CLUSTER, changed=(), most_bytes=10_000)
+    names = [one.resource.name for one in ranked]
     assert "large" not in names
     assert len(names) + 1 == len(await objects.load_cluster(conn, CLUSTER))
+
+
+async def test_of_revisions_those_are_read_to_rank_of_which_something_changed(conn: AsyncConnection) -> None:
+    owned = {"cart-7d4": "cart", "cart-9c1": "cart", "login-5f2": "login"}
+    states = [
+        a_state(resource=structs.replace(a_resource(one), kind="ReplicaSet"), uid=one, owner_name=owner)
+        for one, owner in owned.items()
+    ]
+    await record(conn, Batch(CLUSTER, objects=(a_state("2"), *states)))
+
+    async def ranked(*changed: str) -> set[str]:
+        found = await objects.load_ranked(conn, CLUSTER, changed=changed, most_bytes=10_000)
+        return {one.resource.name for one in found if one.resource.kind == "ReplicaSet"}
+
+    assert await ranked() == set()
+    assert await ranked("cart") == {"cart-7d4", "cart-9c1"}
+    assert await ranked("login-5f2", "cart-7d4") == {"login-5f2", "cart-7d4"}
+    assert len(await objects.load_ranked(conn, CLUSTER, changed=(), most_bytes=10_000)) == 1

@@ -280,6 +280,8 @@ def _index_workload(top: Topology, resource: Resource, state: State) -> None:
     top.wanted[key] = pods_at_once(state["spec"])
     top.labels[key] = fields(part(template, "metadata", "labels"))
     top.in_namespace[key[0]].append(key)
+    for label, value in top.labels[key].items():
+        top.with_label[key[0], label, str(value)].append(key)
     if resource.kind == "DaemonSet":
         top.daemon_sets.add(key)
         is_critical = spec.get("priorityClassName") == _NODE_CRITICAL

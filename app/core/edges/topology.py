@@ -16,7 +16,7 @@ from app.core.edges.references import Reading, Reference, Watched
 from app.core.entities import Entity
 from app.core.model import Change, Resource
 from app.core.objects.revisions import Revisions
-from app.core.objects.selectors import selects
+from app.core.objects.selectors import plainly, selects
 from app.core.objects.untyped import fields, objects, part
 
 _CHOOSES = re.compile(r"inject|^pod-security\.kubernetes\.io/enforce|^istio\.io/rev$")
@@ -55,6 +55,8 @@ class Topology:
     labels: dict[Named, dict[str, str]] = field(default_factory=dict)
     in_namespace: dict[str, list[Named]] = field(default_factory=lambda: defaultdict(list))
     """The workloads of each namespace."""
+    with_label: dict[tuple[str, str, str], list[Named]] = field(default_factory=lambda: defaultdict(list))
+    """The workloads of a namespace whose pods have a label of this key and value."""
     revisions: Revisions = field(default_factory=dict)
     by_node: dict[str, set[Named]] = field(default_factory=lambda: defaultdict(set))
     left: dict[str, list[tuple[Named, datetime]]] = field(default_factory=lambda: defaultdict(list))
@@ -186,8 +188,11 @@ def read_at_start(resource: Resource, top: Topology) -> set[Named]:
 
 def behind(service: State, namespace: str, top: Topology) -> list[Named]:
     """The workloads whose pods a Service selects."""
-    selector = part(service, "spec", "selector")
-    return [key for key in top.in_namespace.get(namespace, ()) if selector and selects(selector, top.labels[key])]
+    if not (selector := fields(part(service, "spec", "selector"))):
+        return []
+    asked = next(((key, value) for key, value in fields(plainly(selector)).items() if isinstance(value, str)), None)
+    there = top.with_label.get((namespace, *asked), ()) if asked else top.in_namespace.get(namespace, ())
+    return [key for key in there if selects(selector, top.labels[key])]
 
 
 def servers_of(service: State, namespace: str, top: Topology) -> list[Named]:

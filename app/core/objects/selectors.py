@@ -18,7 +18,7 @@ def selects(selector: Any, labels: dict[str, str]) -> bool:
     """
     if not isinstance(selector, dict):
         return False
-    plain = selector.get("matchLabels", {} if "matchExpressions" in selector else selector) or {}
+    plain = plainly(selector)
     if not isinstance(plain, dict):
         return False
     if any(labels.get(key) != value for key, value in plain.items()):
@@ -35,6 +35,11 @@ def selects(selector: Any, labels: dict[str, str]) -> bool:
         if not holds:
             return False
     return True
+
+
+def plainly(selector: dict[str, Any]) -> Any:
+    """The labels that a selector asks for with just these values, as it says so."""
+    return selector.get("matchLabels", {} if "matchExpressions" in selector else selector) or {}
 
 
 def terms(selector: dict[str, Any]) -> list[dict[str, Any]]:
