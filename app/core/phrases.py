@@ -170,9 +170,12 @@ def both_ends(text: str, most: int) -> str:
 
 
 def names(text: str, name: str) -> bool:
-    """Whether a text says this name whole, and not by accident: a short one may be a word."""
-    if len(name) < SHORTEST or name not in text:
+    """Whether a text says this name whole, and not by accident: a short one may be a word, but where it stands in
+    quotes behind a kind, as in StorageClass "fast"."""
+    if name not in text:
         return False
+    if len(name) < SHORTEST:
+        return re.search(rf'\b[A-Z]\w+ "{re.escape(name)}"', text) is not None
     return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text) is not None
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.phrases import first_of, many, rate, refusal, rise, times
+from app.core.phrases import first_of, many, names, rate, refusal, rise, times
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,13 @@ def test_rates_are_told_by_the_second_or_the_minute(per_second: float, said: str
 )
 def test_a_rise_is_told_in_one_unit(before: float, after: float, said: str) -> None:
     assert rise(before, after) == said
+
+
+def test_a_short_name_is_said_where_it_stands_in_quotes_behind_a_kind() -> None:
+    assert names('failed to provision volume with StorageClass "fast": too high', "fast")
+    assert not names('the volume is "fast"', "fast")
+    assert not names('StorageClass "faster"', "fast")
+    assert names("orders is late", "orders")
 
 
 def test_one_is_said_in_words() -> None:

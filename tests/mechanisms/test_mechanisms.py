@@ -109,7 +109,6 @@ KNOWN = {
     "replay-of-the-calls-takes-the-brokers-lines": "a Job of minutes ago that works on is outweighed by what is new",
     "certificates-of-an-hour-read-only-once": "that what lives for an hour ends together is not known",
     "nightly-forecast-made-more-important-than-the-exchange": "whose pods a Job that was not told takes is not known",
-    "scaling-up-of-the-streams-switched-off-for-a-test": "that a scaler may make no more is not known to leave less",
     "five-hundred-finished-runs-kept": "that kept Jobs count against a quota is not known",
     "exams-saved-each-two-seconds-once-they-open": "what is asked more often waits until somebody comes",
     "each-reading-an-object-of-its-own": "who makes the most objects is not counted without calls",
@@ -117,6 +116,13 @@ KNOWN = {
     "index-that-seemed-to-be-used-by-nobody": "a release of who waits for the database is nearer",
     "streams-that-are-counted-under-another-name": "a setting of what is called, just before, is nearer",
     "tiles-of-the-radar-that-never-close-what-they-open": "that a release leaks is not told without a word",
+    "odds-that-move-while-you-look": "which of its client's flags asks more of a server is not known",
+    "counts-of-the-shelves-that-are-kept-for-ever": "a new variable of who fails is nearer than its release",
+    "threshold-of-the-tiles-with-a-zero-too-many": "that work is not done in time says not who works it off",
+    "agents-of-the-network-that-forget-who-talks": "that connections are reset leads to a release of who complains",
+    "logs-kept-on-the-node-until-they-are-sent": "which agent fills the disk of its node is not known",
+    "anchor-of-trust-replaced-at-once": "whom a mesh has its pods trust is not known",
+    "way-out-to-the-dish-that-was-tidied-away": "that a way out is missed with the next connection is not known",
 }
 """By name: what is not known of these yet, so that they are wrong."""
 

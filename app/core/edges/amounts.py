@@ -84,6 +84,11 @@ def _is_first_amount(diff: FieldDiff) -> bool:
 
 _MANY = frozenset({"replicas", "maxReplicas", "maxReplicaCount", "parallelism"})
 _LIMITS = frozenset({("limits", "cpu"), ("limits", "memory")})
+_MEASURES = frozenset({"metrics", "triggers"})
+_PER_POD = re.compile(
+    r"\A(?:averageUtilization|averageValue|value|\w*[tT]hreshold|targetValue|targetQueryValue|\w+Length|messageCount)\Z"
+)
+"""What an autoscaler lets each pod have before it makes another (https://keda.sh/docs/latest/scalers/)."""
 
 
 def left_of(change: Change) -> tuple[float, FieldDiff] | None:
@@ -106,6 +111,14 @@ def _each(diff: FieldDiff) -> Iterator[FieldDiff]:
 
 
 def _left(diff: FieldDiff) -> float | None:
+    if (
+        diff.path[:1] == ("spec",)
+        and diff.path[1:2]
+        and diff.path[1] in _MEASURES
+        and _PER_POD.match(str(diff.path[-1]))
+    ):
+        old, new = amount_of(str(diff.old)), amount_of(str(diff.new))
+        return float(old / new) if old and new else None  # as many fewer pods as each may have more to do
     name = full_name(*map(name_of, diff.path[-2:])) if len(diff.path) > 1 else str(diff.path[-1:])
     says_how_much = SIZES.search(name) or (_AT_ONCE.search(name) and not _BOUNDS.search(name))
     if _MANY.isdisjoint(map(str, diff.path[-1:])) and diff.path[-2:] not in _LIMITS and not says_how_much:

@@ -6,13 +6,13 @@ What it calls complains then, or others that call the same do, and never the cli
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from app.core.edges.front_doors import PROXIES
 from app.core.edges.mechanism import halts, is_cosmetic, only_image
 from app.core.edges.settings import parts
 from app.core.edges.topology import Topology, pod_spec
-from app.core.entities import WORKLOADS, Add
+from app.core.entities import READ, WORKLOADS, Add
 from app.core.model import Change, FieldDiff, Verb
 from app.core.objects.dependencies import Named, hosts
 from app.core.objects.dependencies import told as dependencies_told
@@ -74,6 +74,15 @@ def _texts(diff: FieldDiff) -> Iterator[str]:
     """What was set: its name, or where a whole text was written, what of its lines differs."""
     yield from (str(step) for step in diff.path)
     yield from parts(diff)
+
+
+def sent_more(change: Change, backend: str, servers: Iterable[Named], add: Add) -> None:
+    """Add the servers behind one of a route's backends as burdened, where that is sent twice as much as before, or more
+    (https://gateway-api.sigs.k8s.io/guides/traffic-splitting/)."""
+    weights = (d for d in change.diffs if d.path[-1:] == ("weight",) and (("name", backend),) in d.path)
+    if any(isinstance(d.new, int) and d.new >= max(1, 2 * int(str(d.old or 0))) for d in weights):
+        for server in servers:
+            add(("burdens", *server), READ)
 
 
 _CACHES = re.compile(r"redis|memcache|cache\b|cache-|varnish|valkey|dragonfly|hazelcast")

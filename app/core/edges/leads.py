@@ -113,7 +113,8 @@ _UP = "scaleUp"
 
 def scales_no_more(change: Change) -> bool:
     """Whether an autoscaler is told to make no more pods, whatever is asked, or only slowly: it goes, its scaling up is
-    disabled or bounded, or it is paused (https://keda.sh/docs/latest/concepts/scaling-deployments/#pausing-autoscaling).
+    disabled or bounded, it is paused (https://keda.sh/docs/latest/concepts/scaling-deployments/#pausing-autoscaling),
+    or it goes no longer by what it went by.
     """
     if change.resource.kind not in {"HorizontalPodAutoscaler", "ScaledObject"}:
         return False
@@ -124,7 +125,12 @@ def scales_no_more(change: Change) -> bool:
         if _HELD.search(str(path[-1])) and not any(_DOWN.search(str(step)) for step in path)
     )
     no_more = change.verb is Verb.DELETE or any(str(value) in _NO_MORE or str(value).isdecimal() for _, value in said)
-    return no_more or any(map(_scales_slower, change.diffs))
+    return no_more or any(map(_scales_slower, change.diffs)) or any(map(_measures_no_more, change.diffs))
+
+
+def _measures_no_more(diff: FieldDiff) -> bool:
+    """Whether something is no longer measured by which an autoscaler made pods."""
+    return diff.path[:1] == ("spec",) and diff.path[1:2] in (("metrics",), ("triggers",)) and diff.new is None
 
 
 def _scales_slower(diff: FieldDiff) -> bool:

@@ -18,7 +18,7 @@ _LESS_IS_MORE = re.compile(
 """Names of settings that say how long it is until something is done again."""
 _MORE = re.compile(
     r"concurren|parallel|worker|thread|batch|page.?(?:size|limit)|chunk|(?-i:(?<![a-z])rate|(?<![A-Z])R(?:ate|ATE))"
-    r"|qps|rps|shards?\b|consumers?\b|retr(?:y|ies)|attempt|fetch|percent",
+    r"|qps|rps|shards?\b|consumers?\b|retr(?:y|ies)|attempt|fetch|percent|\bweight\b",
     re.IGNORECASE,
 )
 """Names of such that say how much is done at once, or how often it is tried again."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from app.core.edges import access, operators
 from app.core.edges.asking import answered, asked_about
-from app.core.edges.burdens import burdened
+from app.core.edges.burdens import burdened, sent_more
 from app.core.edges.flags import goes_by
 from app.core.edges.front_doors import DOORS, PROXIES, backends
 from app.core.edges.leads import (
@@ -319,7 +319,9 @@ def _backends(change: Change, states: list[State], top: Topology, add: Add) -> N
         add(("named", name), 0)
     for service in top.beside.get((change.resource.namespace or "", "Service"), ()):
         if service.name in names:
-            touched_workloads(top, servers_of(top.states[service], service.namespace or "", top), add, 1)
+            servers = servers_of(top.states[service], service.namespace or "", top)
+            touched_workloads(top, servers, add, 1)
+            sent_more(change, service.name, servers, add)
     touched_doors(top, change.resource.namespace or "", states, add, READ if not is_cosmetic(change) else 1)
     for state in states:
         for tls in objects(part(state, "spec", "tls")):

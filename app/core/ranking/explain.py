@@ -402,11 +402,12 @@ def less_unquoted(found: Sequence[Candidate], explained: Sequence[tuple[Match, .
     by which pods have to say what they need, others keep half."""
     quoting: set[int] = set()
     quotes = []
+    gone = {candidate.change.resource for candidate in found if candidate.change.verb is Verb.DELETE}
     for candidate, matches in zip(found, explained, strict=True):
         is_named = any(match.via[0] == "named" for match in matches)
         words = set().union(*map(quoted, (candidate.change, *candidate.set_off))) if is_named else set()
-        if candidate.change.verb is Verb.DELETE:  # of what is gone it is said that it is not found
-            words.add(candidate.change.resource.name)
+        if candidate.change.verb is not Verb.UPDATE and candidate.change.resource in gone:
+            words.add(candidate.change.resource.name)  # it is said that it is not found, or what is new of it
         own = {
             id(match)
             for match in matches

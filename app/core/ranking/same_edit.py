@@ -13,7 +13,7 @@ from datetime import timedelta
 import msgspec
 
 from app.core.entities import WORKLOADS
-from app.core.model import Change, Verb
+from app.core.model import Change, Resource, Verb
 from app.core.objects.actors import service_account
 
 SEVERAL = 5
@@ -87,7 +87,8 @@ def installed(changes: Iterable[Change]) -> dict[str, str]:
 
 def releases(changes: Iterable[Change]) -> dict[str, str]:
     """For each change that its actor made in a namespace right after others, the id of the first of them: what one
-    command applies, or one sync of a GitOps controller.
+    command applies, or one sync of a GitOps controller. An object that is made anew, as what cannot be changed is, goes
+    with its deletion.
 
     What nobody is known to have made belongs to none.
     """
@@ -96,7 +97,23 @@ def releases(changes: Iterable[Change]) -> dict[str, str]:
         return (change.actor.name, change.resource.namespace) if change.actor.name else None
 
     ordered = sorted(changes, key=lambda one: (one.at, one.key))
-    return _in_turn(ordered, where, pause=AT_ONCE, whole=IN_ONE_GO)
+    found = _in_turn(ordered, where, pause=AT_ONCE, whole=IN_ONE_GO)
+    return found | {
+        made: found.get(gone, gone) for made, gone in _made_anew(ordered).items() if found.get(made) != gone
+    }
+
+
+def _made_anew(ordered: Iterable[Change]) -> dict[str, str]:
+    """For each object that whoever deleted it makes anew in the same go, the id of the deletion."""
+    gone: dict[tuple[str, Resource], Change] = {}
+    found: dict[str, str] = {}
+    for change in ordered:
+        of = change.actor.name, change.resource
+        if change.verb is Verb.DELETE:
+            gone[of] = change
+        elif change.verb is Verb.CREATE and of in gone and change.at - gone[of].at <= IN_ONE_GO:
+            found[change.id] = gone[of].id
+    return found
 
 
 def _in_turn(

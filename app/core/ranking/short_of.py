@@ -4,7 +4,7 @@ until that, and other things that come later as a rule, shows."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 
@@ -83,9 +83,15 @@ _SILENT = frozenset({"Unhealthy", "Unready", *SERVING})
 """Complaints that say nothing of why, so that it may be what the alert says."""
 _NEXT = BEFORE_RUNNING | {"FailedCreatePodSandBox"}
 """What pods complain of that are made."""
+_PROVIDED = frozenset({"ProvisioningFailed", "VolumeResizeFailed"})
 _TELLS = frozenset({"env", "args", "command"})
-LATER, INTERVALS = timedelta(hours=1), timedelta(days=1)
-"""In the next hour in which more is asked; the next time that it is gone by, or as what a day brings fills it."""
+_REFUSES = re.compile(
+    r"Policy\Z|Constraint|ResourceQuota|LimitRange|WebhookConfiguration|\A(?:Storage|Priority|Runtime)Class"
+)
+"""Kinds of what lets something be made, or does not."""
+LATER, FILLED, INTERVALS = timedelta(hours=1), timedelta(hours=4), timedelta(days=1)
+"""In the next hour in which more is asked; as what a program takes and does not give back is used up, or with
+the next peak; the next time that it is gone by, or as what a day brings fills it."""
 _AT_INTERVALS = re.compile(
     r"SecretStore\Z|Issuer\Z|\AVault(?:Auth|Connection)\Z|AuthEngine\w+\Z|\AVerticalPodAutoscaler\Z"
 )
@@ -116,12 +122,12 @@ def shows_within(change: Change, signal: Signal) -> timedelta | None:
     kept = (_has_no_room(signal) and clears_no_more(change)) or (
         (_has_no_room(signal) or _of_memory(signal)) and _keeps(change, _KEPT_FOR)
     )
-    if of_nodes or kept or _AT_INTERVALS.search(change.resource.kind):
+    if of_nodes or kept or _AT_INTERVALS.search(change.resource.kind) or _is_named_by_what_is_refused(change, signal):
         return INTERVALS
+    if _fills(change, signal) or _scales_no_more(change, signal):
+        return FILLED
     ways = (
-        _scales_no_more,
         is_short,
-        _fills,
         _fills_by_setting,
         _waits_for_the_next,
         _is_asked_for_later,
@@ -201,6 +207,23 @@ def _waits_for_the_next(change: Change, signal: Signal) -> bool:
     kernel lets them have is met by those that begin to ask for it, too."""
     is_met = change.resource.kind not in WORKLOADS and signal.facts.get("reason") in _NEXT
     return is_met or (tunes_kernel(change) and signal.cause in (EXHAUSTED, TRACKED))
+
+
+def _is_named_by_what_is_refused(change: Change, signal: Signal) -> bool:
+    """Whether what cannot be made says by which object: a policy, a quota or a class refuses nothing until the next
+    one comes, whenever that is."""
+    refuses = _REFUSES.search(change.resource.kind) is not None and signal.facts.get("reason") in _NEXT | _PROVIDED
+    return refuses and any(_says(name, signal.text) for name in (change.resource.name, *_rules(change)))
+
+
+def _rules(change: Change) -> Iterator[str]:
+    """The names of what it changed within an object, as of a policy's rules."""
+    for diff in change.diffs:
+        yield from (value for step in diff.path if isinstance(step, tuple) for key, value in step if key == "name")
+
+
+def _says(name: str, text: str) -> bool:
+    return re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text) is not None
 
 
 def _is_asked_for_later(change: Change, signal: Signal) -> bool:

@@ -8,7 +8,7 @@ from app.core.edges.front_doors import backends, certificates, named, served
 from app.core.edges.indexing import topology
 from app.core.edges.reach import reach
 from app.core.entities import READ
-from app.core.model import Json, Object, ObjectState, Resource, Verb
+from app.core.model import Json, Object, ObjectState, Path, Resource, Verb
 from app.core.ranking.meant import with_meant
 from tests.core.company import first, ranked
 from tests.core.factories import (
@@ -125,6 +125,20 @@ def test_what_serves_ingresses_burdens_what_stands_behind_them() -> None:
     )
     template = a_change(a_resource("ConfigMap", "template", "edge"), path=("data", "haproxy.tmpl"), old="a", new="b")
     assert ("burdens", "pay", "wallet") in reach(template, topology([*company(), proxy]))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_more"), [(10, 100, True), (None, 5, True), (60, 100, False), (90, 0, False)]
+)
+def test_a_route_that_sends_more_to_one_of_its_backends_burdens_that(old: Json, new: Json, *, is_more: bool) -> None:
+    route = Resource("lab", GATEWAYS, "HTTPRoute", "pay", "wallet")
+    path: Path = ("spec", "rules", 0, "backendRefs", (("name", "wallet"),), "weight")
+    rules: Json = [{"backendRefs": [{"name": "wallet", "weight": new}]}]
+    found = reach(
+        a_change(route, path=path, old=old, new=new), topology([*company(), a_state(route, {"spec": {"rules": rules}})])
+    )
+    assert (("burdens", "pay", "wallet") in found) is is_more
+    assert ("workload", "pay", "wallet") in found
 
 
 @pytest.mark.parametrize(

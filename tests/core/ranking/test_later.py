@@ -15,7 +15,7 @@ from app.core.edges.indexing import topology
 from app.core.findings import Evidence
 from app.core.model import Change, Json, Outcome, Path, Rollout, Symptom, Verb
 from app.core.ranking.meant import with_meant
-from app.core.ranking.short_of import INTERVALS, LATER, is_full, shows_within, with_alerted
+from app.core.ranking.short_of import FILLED, INTERVALS, LATER, is_full, shows_within, with_alerted
 from app.core.signals.complaints import symptom_signals
 from app.core.signals.signal import Signal
 from tests.core.company import ranked
@@ -159,6 +159,9 @@ POLICY = ("spec", "behavior", "scaleUp", "policies", (("type", "Pods"),))
 BEHAVIOR: Json = {"scaleUp": {"selectPolicy": "Disabled"}}
 POOL = "HikariPool-1 - Connection is not available, request timed out after 30000ms (total=20, active=20)"
 PAUSED = ("metadata", "annotations", "autoscaling.keda.sh/paused-replicas")
+BY_CPU = ("spec", "metrics", (("type", "Resource"), ("resource.name", "cpu")))
+QUOTA, CLASS = a_resource("ResourceQuota", "pods", "shop"), a_resource("StorageClass", "fast", None)
+FULL_QUOTA = 'pods "web-1" is forbidden: exceeded quota: pods, requested: pods=1, used: pods=4, limited: pods=4'
 LEVEL, ROUTE, MOST = ("data", "LOG_LEVEL"), ("data", "ROUTE"), ("spec", "maxBytes")
 
 
@@ -183,7 +186,7 @@ LEVEL, ROUTE, MOST = ("data", "LOG_LEVEL"), ("data", "ROUTE"), ("spec", "maxByte
         (a_change(STREAM, path=("spec", "ttlStrategy"), old={"a": 1}), ("OOMKilled", KILLED), INTERVALS),
         (a_change(SETTINGS, path=("data", "LOG_LEVEL"), old="INFO", new="TRACE"), ("Evicted", LOW), LATER),
         (a_change(WEB, path=LEVEL_OF_WEB, old="INFO", new="TRACE"), ("Evicted", LOW), LATER),
-        (released(), ("Error", PARTS), LATER),
+        (released(), ("Error", PARTS), FILLED),
         (a_change(WEB, path=env("sessionTTL"), old="60", new="600"), ("Error", STORE), INTERVALS),
         (a_change(WEB, path=env("sessionTTL"), old="600", new="60"), ("Error", STORE), None),
         (a_change(WEB, path=env("THROTTLE"), old="60", new="600"), ("Error", STORE), None),
@@ -193,28 +196,38 @@ LEVEL, ROUTE, MOST = ("data", "LOG_LEVEL"), ("data", "ROUTE"), ("spec", "maxByte
         (a_change(WEB, path=env("REDIS_CACHE_HOST"), old="a", new="b"), ("Error", STORE), None),
         (a_change(WEB, path=env("OTEL_TRACES_SAMPLER"), old="a", new="b"), ("Error", POOL), None),
         (a_change(SETTINGS, path=LEVEL, old="INFO", new="TRACE"), ("Error", POOL), None),
-        (a_change(SCALER, path=("spec", "behavior"), new=BEHAVIOR), ("Unhealthy", LATE), LATER),
+        (a_change(SCALER, path=("spec", "behavior"), new=BEHAVIOR), ("Unhealthy", LATE), FILLED),
         (a_change(KEDA, path=SCALE_IN, new="true"), ("Unhealthy", LATE), None),
         (
             a_change(SCALER, path=("spec", "behavior"), old=None, new={"scaleUp": {"policies": [ONE]}}),
             ("Unhealthy", LATE),
-            LATER,
+            FILLED,
         ),
         (
             a_change(SCALER, path=("spec", "behavior"), old=None, new={"scaleDown": {"policies": [ONE]}}),
             ("Unhealthy", LATE),
             None,
         ),
-        (a_change(SCALER, path=(*POLICY, "value"), old=4, new=1), ("Unhealthy", LATE), LATER),
+        (a_change(SCALER, path=(*POLICY, "value"), old=4, new=1), ("Unhealthy", LATE), FILLED),
         (a_change(SCALER, path=(*POLICY, "value"), old=1, new=4), ("Unhealthy", LATE), None),
-        (a_change(SCALER, path=(*POLICY, "periodSeconds"), old=15, new=300), ("Unhealthy", LATE), LATER),
-        (a_change(SCALER, path=UP, old="Max", new="Disabled"), ("Unhealthy", LATE), LATER),
+        (a_change(SCALER, path=(*POLICY, "periodSeconds"), old=15, new=300), ("Unhealthy", LATE), FILLED),
+        (a_change(SCALER, path=UP, old="Max", new="Disabled"), ("Unhealthy", LATE), FILLED),
         (a_change(SCALER, path=UP, old="Max", new="Disabled"), ("Error", REFUSED), None),
         (a_change(SCALER, path=UP, old="Disabled", new="Max"), ("Unhealthy", LATE), None),
         (a_change(SCALER, path=DOWN, old="Max", new="Disabled"), ("Unhealthy", LATE), None),
-        (a_change(SCALER, verb=Verb.DELETE), ("Unhealthy", LATE), LATER),
-        (a_change(KEDA, path=PAUSED, new="1"), ("Unhealthy", LATE), LATER),
+        (a_change(SCALER, verb=Verb.DELETE), ("Unhealthy", LATE), FILLED),
+        (a_change(KEDA, path=PAUSED, new="1"), ("Unhealthy", LATE), FILLED),
         (a_change(KEDA, path=PAUSED, old="1", new=None), ("Unhealthy", LATE), None),
+        (a_change(SCALER, path=BY_CPU, old={"type": "Resource"}, new=None), ("Unhealthy", LATE), FILLED),
+        (a_change(SCALER, path=BY_CPU, old=None, new={"type": "Resource"}), ("Unhealthy", LATE), None),
+        (a_change(SCALER, path=(*BY_CPU, "averageUtilization"), old=40, new=80), ("Unhealthy", LATE), LATER),
+        (a_change(KEDA, path=("spec", "triggers", 0, "metadata", "value"), old="2", new="20"), ("Error", LATE), LATER),
+        (a_change(KEDA, path=("spec", "triggers", 0, "metadata", "value"), old="20", new="2"), ("Error", LATE), None),
+        (a_change(QUOTA, path=("spec", "hard"), new={"pods": "4"}), ("FailedCreate", FULL_QUOTA), INTERVALS),
+        (a_change(replace(QUOTA, name="most")), ("FailedCreate", FULL_QUOTA), LATER),
+        (a_change(QUOTA), ("Error", FULL_QUOTA), None),
+        (a_change(CLASS), ("ProvisioningFailed", 'with StorageClass "fast": too high'), INTERVALS),
+        (a_change(CLASS), ("ProvisioningFailed", "it is faster than fast-1"), None),
         (a_change(STREAM, path=MOST, old=10**11, new=10**10), ("Error", STORE), LATER),
         (a_change(CURATOR, path=("spec", "suspend"), old=False, new=True), ("Error", STORE), INTERVALS),
         (a_change(CURATOR, path=("spec", "suspend"), old=True, new=False), ("Error", STORE), None),

@@ -46,6 +46,10 @@ LATE = "Readiness probe failed: context deadline exceeded (Client.Timeout exceed
         (("spec", "config", "max.message.bytes"), 2_097_152, 262_144, 0.125),
         (("metadata", "annotations", "nginx.ingress.kubernetes.io/proxy-body-size"), "16m", "4m", 0.25),
         (("data", "maxPendingRequests"), "1024", "16", None),
+        (("spec", "triggers", 0, "metadata", "lagThreshold"), "50", "500", 0.1),
+        (("spec", "metrics", (("type", "Resource"),), "resource", "target", "averageUtilization"), 40, 80, 0.5),
+        (("spec", "metrics", (("type", "Resource"),), "resource", "target", "averageUtilization"), 80, 40, None),
+        (("spec", "triggers", 0, "metadata", "queueName"), "1", "2", None),
     ],
 )
 def test_how_much_is_left(path: Path, old: Json, new: Json, share: float | None) -> None:

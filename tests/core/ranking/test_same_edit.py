@@ -114,6 +114,13 @@ def test_a_release_is_what_one_hand_writes_in_a_namespace_one_right_after_the_ot
     assert releases([config, web, worker, paused]) == {web.id: config.id, worker.id: config.id}
 
 
+def test_what_is_made_anew_goes_with_its_deletion() -> None:
+    gone = replace(made("StorageClass", "fast", 0), verb=Verb.DELETE)
+    anew, others = made("StorageClass", "fast", 2), made("StorageClass", "fast", 2, actor="bob")
+    assert releases([gone, anew]) == {anew.id: gone.id}
+    assert releases([gone, others, made("StorageClass", "slow", 2), made("StorageClass", "fast", 200)]) == {}
+
+
 @pytest.mark.parametrize(
     "other",
     [
