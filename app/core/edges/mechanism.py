@@ -109,6 +109,8 @@ ILL = frozenset(
 )
 _PROBED = frozenset({"Unhealthy", "Unready"})
 """What fewer pods complain of that have more to do."""
+_JOBS = frozenset({"BackoffLimitExceeded", "DeadlineExceeded", "Failed"})
+"""What a Job complains of that does not come to its end."""
 WHILE_RUNNING = frozenset(
     {"CrashLoopBackOff", "BackOff", "Error", "Unhealthy", "Unready", "BackoffLimitExceeded", *SERVING}
 )
@@ -168,7 +170,7 @@ def plausible(change: Change, reason: str, *, refused: str) -> float:
         return UNLIKELY
     if reason in ILL and _limits_callers(change):
         return UNLIKELY  # the kubelet may call them, whatever a policy says
-    if reason in ILL - _PROBED and (cordons(change) or only_levels(change)):
+    if reason in (ILL - _PROBED) | _JOBS and (cordons(change) or only_levels(change)):
         return UNLIKELY  # pods that come up elsewhere show what they start with; who logs more ends no sooner
     is_new_home = change.resource.kind == "Namespace" and change.verb is Verb.CREATE
     if (reason != "FailedCreate" and (is_new_home or _only_lets_in(change))) or _opens(change):

@@ -18,17 +18,10 @@ from typing import Any
 from app.core.edges import access, operators
 from app.core.edges.asking import answered, asked_about
 from app.core.edges.burdens import burdened, sent_more
+from app.core.edges.disruption import lets_some_go
 from app.core.edges.flags import goes_by
 from app.core.edges.front_doors import DOORS, PROXIES, backends
-from app.core.edges.leads import (
-    MAKES_NODES,
-    MESHES,
-    NAME_SERVERS,
-    NETWORKS,
-    PROVIDERS,
-    RECORDS,
-    REGISTRIES,
-)
+from app.core.edges.leads import MAKES_NODES, MESHES, NAME_SERVERS, NETWORKS, PROVIDERS, RECORDS, REGISTRIES
 from app.core.edges.mechanism import cordons, halts, is_cosmetic, is_default, is_default_class, refuser, takes_ports
 from app.core.edges.meshes import is_policy
 from app.core.edges.references import is_custom
@@ -288,9 +281,10 @@ def _network_policy(change: Change, states: list[State], top: Topology, add: Add
 
 
 def _budget(change: Change, states: list[State], top: Topology, add: Add) -> None:
-    """The pods that it chooses and who evicts them; where more of them may go at once, those that then did."""
+    """The pods that it chooses and who evicts them, less where some may go; where more of them may go at once, those
+    that then did."""
     namespace = change.resource.namespace or ""
-    add(("evictions", namespace), 0)
+    add(("evictions", namespace), 1 if lets_some_go(states, namespace, top) else 0)
     _selector("spec", "selector")(change, states, top, add)
     gone = {home for left in top.left.values() for home, at in left if at >= change.at}
     for key in gone if loosens(change) else ():

@@ -40,7 +40,7 @@ def test_a_change_of_something_else_beside_is_more_than_a_level() -> None:
 @pytest.mark.parametrize(
     ("reason", "likely"),
     [
-        *((reason, False) for reason in ("OOMKilled", "CrashLoopBackOff", "Error")),
+        *((reason, False) for reason in ("OOMKilled", "CrashLoopBackOff", "Error", "BackoffLimitExceeded")),
         *((reason, True) for reason in ("Evicted", "Unhealthy", SLOW)),
     ],
 )
