@@ -6,9 +6,10 @@ They are written down in ``cases/*.yaml`` by somebody who did not see the rankin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from dataclasses import replace as replace_fields
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -81,12 +82,25 @@ class Told:
 def cases() -> dict[str, dict[str, Any]]:
     """Every case by its name."""
     found: dict[str, dict[str, Any]] = {}
-    for file in sorted(CASES.glob("*.yaml")):
-        for case in yaml.load(file.read_text(), yaml.CSafeLoader):  # three megabytes: in C it takes a sixth
+    for name, read in _read().items():
+        for case in read:
             if case["name"] in found:
-                raise MalformedError(f"{file.name}: {case['name']} is there twice")
+                raise MalformedError(f"{name}: {case['name']} is there twice")
             found[case["name"]] = case
     return found
+
+
+def files() -> dict[str, list[str]]:
+    """The names of cases by that of their file."""
+    return {name: [case["name"] for case in read] for name, read in _read().items()}
+
+
+@cache
+def _read() -> dict[str, list[dict[str, Any]]]:
+    return {
+        file.name: yaml.load(file.read_text(), yaml.CSafeLoader)  # three megabytes: in C it takes a sixth
+        for file in sorted(CASES.glob("*.yaml"))
+    }
 
 
 class _World:
@@ -307,9 +321,9 @@ def gathered(case: dict[str, Any]) -> tuple[Gathered, frozenset[str]]:
     ), frozenset(world.changes[one].id for one in ids)
 
 
-def told(case: dict[str, Any]) -> Told:
-    """Ranks a case."""
+def told(case: dict[str, Any], beside: Sequence[Change] = ()) -> Told:
+    """Ranks a case, with more changes ``beside`` it."""
     found, right = gathered(case)
-    ranking = rank(found)
+    ranking = rank(replace_fields(found, changes=(*found.changes, *beside)) if beside else found)
     ranks = [one.rank for one in ranking.suspects if one.change.id in right or right & set(one.derived)]
     return Told(case["name"], case["why"], bool(right), ranking, min(ranks, default=None))
