@@ -39,6 +39,11 @@ def settings_of(diff: FieldDiff) -> Iterator[tuple[str, str, str]]:
         yield from ((key, was[key], now[key]) for key in was.keys() & now.keys() if was[key] != now[key])
 
 
+def settings_in(text: str) -> tuple[tuple[str, str], ...]:
+    """The settings of a whole file, by name; none of a text that is only one value."""
+    return _named(text) if "\n" in text else ()
+
+
 @lru_cache(maxsize=256)  # each rule asks for each complaint
 def _named(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(_each(text[:LONGEST]))

@@ -34,6 +34,7 @@ from app.core.ranking.consequences import LOSE_WATCHES, is_consequence, takes_lo
 from app.core.ranking.evidence import RULES
 from app.core.ranking.explain import explain, is_occasion, less_of_the_same, less_unquoted, window_of
 from app.core.ranking.flips import with_flips
+from app.core.ranking.lasting import with_lasting
 from app.core.ranking.latent import began, started, waiting
 from app.core.ranking.making import with_pods_made
 from app.core.ranking.meant import with_meant
@@ -164,7 +165,8 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES, apart: frozense
     found = candidates(gathered.changes, gathered.rollouts, fights, topology=top_of, until=now, unread=earlier)
     begun = started(gathered.rollouts, gathered.changes, gathered.states, top=top_of)
     creating = gathered.calls or made_bare((*gathered.states, *gathered.gone), pod_makers(top_of))
-    found = with_pods_made(with_refusals((waiting(c, begun) for c in found), signals), creating)
+    waited = with_lasting(with_refusals((waiting(c, begun) for c in found), signals), onset, top_of)
+    found = with_pods_made(waited, creating)
     matter = tuple(s for s, w in weighed if top and w >= 0.05 * top)
     case = Case(
         incident=incident,
