@@ -133,6 +133,7 @@ def shows_within(change: Change, signal: Signal) -> timedelta | None:
         _is_asked_for_later,
         _lets_go_on,
         _is_known_still,
+        _works_on,
     )
     return LATER if any(way(change, signal) for way in ways) else None
 
@@ -247,6 +248,13 @@ def _scales_no_more(change: Change, signal: Signal) -> bool:
 def _is_known_still(change: Change, signal: Signal) -> bool:
     """Whether it is of who keeps the records of names, of which resolvers know the old ones until these end."""
     return signal.cause is RECORDS and keeps_records(change)
+
+
+def _works_on(change: Change, signal: Signal) -> bool:
+    """Whether a Job was made that may work still, and others suffer: the longer it works, the more it takes."""
+    is_made = change.resource.kind == "Job" and change.verb is Verb.CREATE
+    home = workload(change.resource.namespace, change.resource.name)
+    return is_made and signal.kind is SignalKind.SYMPTOM and home not in signal.about
 
 
 def _of_memory(signal: Signal) -> bool:

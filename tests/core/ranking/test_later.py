@@ -22,6 +22,7 @@ from tests.core.company import ranked
 from tests.core.factories import a_change, a_resource, a_state, a_symptom, a_workload, after, an_alert, an_incident
 
 WEB = a_resource("Deployment", "web", "shop")
+INDEX = a_resource("Job", "index", "shop")
 CURATOR = a_resource("CronJob", "curator", "shop")
 STREAM = replace(a_resource("Stream", "orders", "bus"), api_group="jetstream.nats.io")
 IMAGE = ("spec", "template", "spec", "containers", (("name", "a"),), "image")
@@ -228,6 +229,9 @@ LEVEL, ROUTE, MOST = ("data", "LOG_LEVEL"), ("data", "ROUTE"), ("spec", "maxByte
         (a_change(QUOTA), ("Error", FULL_QUOTA), None),
         (a_change(CLASS), ("ProvisioningFailed", 'with StorageClass "fast": too high'), INTERVALS),
         (a_change(CLASS), ("ProvisioningFailed", "it is faster than fast-1"), None),
+        (a_change(INDEX, verb=Verb.CREATE), ("Unhealthy", LATE), LATER),
+        (a_change(INDEX, verb=Verb.DELETE), ("Unhealthy", LATE), None),
+        (a_change(replace(INDEX, name="web"), verb=Verb.CREATE), ("Unhealthy", LATE), None),
         (a_change(STREAM, path=MOST, old=10**11, new=10**10), ("Error", STORE), LATER),
         (a_change(CURATOR, path=("spec", "suspend"), old=False, new=True), ("Error", STORE), INTERVALS),
         (a_change(CURATOR, path=("spec", "suspend"), old=True, new=False), ("Error", STORE), None),
