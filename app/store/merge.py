@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from app.core.changes.made import version_of
 from app.core.changes.rollouts import thinned
+from app.core.changes.sightings import GENERATED
 from app.core.model import Actor, ActorSource, Change, DiffSource, Outcome, Rollout, Verb
 from app.store import codec
 
@@ -50,6 +51,7 @@ def merge_changes(known: Change, told: Change) -> Change:
     actor = min(known.actor, told.actor, key=_trust)
     return replace(
         known,
+        resource=told.resource if known.resource.name.endswith(GENERATED) else known.resource,
         actor=actor,
         uid=known.uid or told.uid,
         resource_version=max(known.resource_version, told.resource_version),

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
@@ -72,6 +73,13 @@ class Oracle:
                     self._told("update", kind, name, answer)
                 if number % 2:
                     self._told("delete", kind, name, self._client.delete(f"{path}/{name}"))
+
+    def generate(self, begin: str) -> None:
+        """Makes an object of each kind of which the server makes up the name."""
+        for kind, path in KINDS.items():
+            whole: dict[str, Any] = made(kind, "generated")
+            answer = self._client.post(path, json=whole | {"metadata": {"generateName": begin}})
+            self._told("create", kind, answer.json()["metadata"]["name"], answer)
 
     def _told(self, verb: str, kind: str, name: str, answer: httpx2.Response) -> None:
         assert answer.is_success, answer.text
@@ -168,6 +176,36 @@ async def test_each_write_is_one_change_by_its_actor_though_serve_is_killed_and_
     assert {(one.actor.name, one.actor.source) for one in found} == {("alice", ActorSource.AUDIT)}
     assert Counter(one.verb for one in found if one.sources == {"audit", "watch"})[Verb.UPDATE] == 100
     assert not [one for one in blind if one.kind in ("", *KINDS)], blind
+
+
+async def test_a_name_that_the_server_makes_up_is_found_though_the_request_does_not_say_it(
+    dsn: str, database: Database, tmp_path: Path
+) -> None:
+    """At the level Metadata the audit log says nothing of such a name, at Request how it begins."""
+    cert, key = certificate(tmp_path)
+    data_dir = tmp_path / "data"
+    token = token_for(dsn, CLUSTER)
+    rules = [
+        {"level": "Metadata", "resources": [{"group": "", "resources": ["configmaps"]}]},
+        {"level": "Request", "resources": [{"group": "apps", "resources": ["deployments"]}]},
+    ]
+    policy = tmp_path / "poorer.yaml"
+    policy.write_text(json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}))
+    flags = (PATIENCE, f"--audit-policy-file={policy}")
+    with ExitStack() as stack:
+        _, address = stack.enter_context(
+            program(dsn, data_dir, "--port", "0", "--tls-cert", str(cert), "--tls-key", str(key))
+        )
+        plane = stack.enter_context(webhook.telling(tmp_path, address, *flags, cluster=CLUSTER, token=token, cert=cert))
+        let_alice_write(plane)
+        webhook.follow(plane, data_dir, CLUSTER)
+        await watched(database)
+        oracle = Oracle(stack.enter_context(plane.client("alice")))
+        for number in range(10):
+            oracle.generate(f"run-{number % 2}-")
+        found = await told_twice(database, oracle)
+    assert told(found) == Counter(oracle.wrote)
+    assert {(one.actor.name, *sorted(one.sources)) for one in found} == {("alice", "audit", "watch")}
 
 
 def said_by(admin: httpx2.Client) -> Count:

@@ -6,6 +6,7 @@ import random
 import string
 from datetime import timedelta
 
+import pytest
 from msgspec import structs
 from psycopg import Cursor
 from sqlalchemy import event, text
@@ -79,6 +80,20 @@ async def test_audit_improves_what_a_watch_saw_and_its_time_stays(conn: AsyncCon
     assert (kept.at, kept.id, kept.diffs) == (seen.at, seen.id, seen.diffs)
     assert (kept.actor, kept.audit_id, kept.sources) == (audited.actor, "a-1", frozenset({"audit", "watch"}))
     assert kept.summary == "image of payments-api: v1 → v2"
+
+
+@pytest.mark.parametrize("named_first", [True, False])
+async def test_a_name_that_the_server_made_up_is_kept_once_it_is_told(
+    conn: AsyncConnection, *, named_first: bool
+) -> None:
+    named = a_change(resource=a_resource("build-x7k2p", kind="Job"))
+    asked = structs.replace(
+        named, resource=a_resource("build-*", kind="Job"), diff_source=DiffSource.NONE, diffs=(), uid=""
+    )
+    for change in (named, asked) if named_first else (asked, named):
+        await record(conn, Batch(CLUSTER, changes=(change,)))
+    [kept] = await changes.read_window(conn, CLUSTER, NOON - HOUR, NOON + HOUR, limit=10)
+    assert (kept.resource, kept.uid, kept.diffs) == (named.resource, named.uid, named.diffs)
 
 
 async def test_a_derived_change_is_noise(conn: AsyncConnection) -> None:

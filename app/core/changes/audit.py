@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from app.core.changes.annotations import RawAnnotations, waited_for
-from app.core.changes.sightings import Sighting
+from app.core.changes.sightings import GENERATED, Sighting
 from app.core.model import SLOT_SECONDS, Actor, CallKey, ListClass, Resource, Verb
 from app.core.objects.actors import actor_from_audit, user_agent_family
 from app.core.objects.kinds import kind_of
@@ -319,7 +319,7 @@ def _is_dry_run(event: RawAuditEvent) -> bool:
 def _name(peek: _Peek, sent: _Peek) -> str:
     """The name that the answer says; of a generated one, where the answer was not recorded, what it begins with."""
     known = peek.metadata.name or (peek.details.name if peek.details else "") or sent.metadata.name
-    return known or f"{sent.metadata.generateName}*"
+    return known or f"{sent.metadata.generateName}{GENERATED}"
 
 
 def _namespace(ref: RawReference, peek: _Peek) -> str | None:

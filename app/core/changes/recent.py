@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from app.core.bounded import first_of, put
 from app.core.changes import made
-from app.core.changes.sightings import Sighting
+from app.core.changes.sightings import GENERATED, Sighting
 from app.core.model import NOBODY, Actor, Change, DiffSource, FieldDiff, Object, Resource, Verb
 from app.core.objects.body import Body
 from app.core.objects.packed import Packing
@@ -23,6 +23,12 @@ SAME_WRITE = timedelta(seconds=2)
 
 _WHOLE = timedelta(seconds=1)
 """How much later than it says it may have been where a watch tells a time in whole seconds."""
+_RANDOM = 5
+"""Letters that the server puts behind ``generateName`` (randomLength of
+https://github.com/kubernetes/apiserver/blob/master/pkg/storage/names/generate.go)."""
+_MOST_MADE = 4_096
+"""How many changes, the last told first, are looked through for what such a request made: an audit webhook sends its
+events half a minute late."""
 _MOST_NEAR = 64
 """How many changes of an object, the last told first, are looked at for that."""
 
@@ -102,13 +108,20 @@ class Recent:
     def _forget(self, key: int, resource: Resource) -> None:
         del self._changes[key]
         self._count(key, 0)
+        self._part(key, resource)
+
+    def _part(self, key: int, resource: Resource) -> None:
         keys = self._by_object[resource]
         keys.remove(key)
         if not keys:
             del self._by_object[resource]
 
     def update(self, change: Change) -> None:
-        """Put a better telling in the place of the first."""
+        """Put a better telling in the place of the first; it may know the object's name."""
+        known = self._changes.get(change.key)
+        if known is not None and (before := _brief(known).resource) != change.resource:
+            self._part(change.key, before)
+            self._by_object.setdefault(change.resource, []).append(change.key)
         size = len(orjson.dumps([(found.old, found.new) for found in change.diffs]))
         if size > _FRESH_BYTES:
             self._pack(change)
@@ -176,6 +189,35 @@ class Recent:
             return None
         best = min(fits, key=lambda change: _unlike(change, sighting, told)) if len(fits) > 1 else fits[0]
         return self.by_key(best.key)
+
+    def made_by(self, sighting: Sighting) -> Resource | None:
+        """The object that a request made which says how its name begins, if that ("build-*"): of those that a watch has
+        told of by then, and nobody asked for yet, the first."""
+        asked, begin = sighting.resource, sighting.resource.name.removesuffix(GENERATED)
+        fits = [
+            change
+            for change in map(_brief, islice(reversed(self._changes.values()), _MOST_MADE))
+            if replace(change.resource, name=asked.name) == asked
+            and begin in ("", change.resource.name[:-_RANDOM])
+            and self._is_other_half(change, sighting)
+        ]
+        return min(fits, key=lambda change: (change.at, change.key)).resource if fits else None
+
+    def asked_unnamed(self, sighting: Sighting) -> Change | None:
+        """The request that made an object of which a watch tells, and that said how its name begins, if that: the first
+        of those of which no watch has told yet."""
+        resource = sighting.resource
+        for begin in (resource.name[:-_RANDOM], ""):
+            asked = self.of(replace(resource, name=f"{begin}{GENERATED}"))
+            fits = [one for one in islice(asked, _MOST_NEAR) if self._is_other_half(one, sighting)]
+            if fits:
+                return self.by_key(fits[-1].key)
+        return None
+
+    def _is_other_half(self, change: Change, sighting: Sighting) -> bool:
+        """Whether something was made when a sighting says that, and only somebody else told of it."""
+        is_made = change.verb is Verb.CREATE and sighting.source not in change.sources
+        return is_made and abs(self._shown.get(change.key, change.at) - sighting.at) <= SAME_WRITE
 
     def asked_for(self, resource: Resource) -> list[Change]:
         """What the audit log alone told was asked to be made of an object, the first told first."""

@@ -9,6 +9,10 @@ from msgspec import Struct
 from app.core.model import NOBODY, Actor, Change, ObjectState, Resource, Rollout, Symptom, Verb
 from app.core.objects.body import AsBefore
 
+GENERATED = "*"
+"""What the name ends with of an object of which a request does not say it whole: the server makes up the rest
+(https://kubernetes.io/docs/reference/using-api/api-concepts/#generated-values)."""
+
 
 class Sighting(Struct, frozen=True, gc=False):
     """A watch event, a successful audit write, or one entry of a dump.

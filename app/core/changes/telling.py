@@ -39,7 +39,10 @@ class Telling:
                 before = entry.wrote if entry else ""
                 who = actor_from_managed_fields(body.managed_fields(), change.diffs, before=before)
                 change = replace(change, actor=who)
-            if known := self._recent.near(sighting, body, told=change):
+            known = self._recent.near(sighting, body, told=change)
+            if known is None and change.verb is Verb.CREATE:
+                known = self._recent.asked_unnamed(sighting)
+            if known is not None:
                 return self.again(known, sighting, richer=change).changes
         if self._derived.is_state(change, state):
             return ()
@@ -59,10 +62,12 @@ class Telling:
         )
         if richer is not None and _is_better(richer, known):
             better = replace(
-                better, diffs=richer.diffs, diff_source=richer.diff_source, summary=richer.summary,
-                generation=richer.generation, resource_version=richer.resource_version, uid=richer.uid,
+                better, resource=richer.resource, uid=richer.uid, summary=richer.summary,
+                diffs=richer.diffs, diff_source=richer.diff_source,
+                generation=richer.generation, resource_version=richer.resource_version,
             )  # fmt: skip
-        if better.begun_by is None and actor is not known.actor:  # a program's edit may follow from another
+        is_news = actor is not known.actor or better.resource != known.resource
+        if better.begun_by is None and is_news:  # a program's edit may follow from another
             better = replace(better, begun_by=self._derived.begun_by(better))
         if richer is not None:
             self._recent.alias(richer.key, better)

@@ -25,7 +25,7 @@ from app.core.changes.recent import SAME_WRITE, Recent
 from app.core.changes.requested import Requested
 from app.core.changes.requests import Requests
 from app.core.changes.sight import Sight, moved_on, note, unseen
-from app.core.changes.sightings import NOTHING, Learned, Sighting
+from app.core.changes.sightings import GENERATED, NOTHING, Learned, Sighting
 from app.core.changes.telling import Telling
 from app.core.model import (
     Change,
@@ -127,6 +127,9 @@ class Tracker:
         if not is_built_in:
             sighting = self._spelled(sighting)
             resource = sighting.resource
+        if sighting.verb is Verb.CREATE and resource.name.endswith(GENERATED):
+            resource = self._recent.made_by(sighting) or resource
+            sighting = structs.replace(sighting, resource=resource)
         policy = self._kinds.policy(resource.api_group, resource.kind)
         if resource.kind == "Event" and sighting.body is not None and sighting.verb is not Verb.DELETE:
             return self._life.event(sighting)
