@@ -12,7 +12,7 @@ from app.client.server import BusyError, DeniedError, RefusedError, Server
 from app.client.transport import UnreachableError
 from app.core.changes.report import WIDTH, plain
 from app.core.screen.tables import TABLES, Table, as_row, as_title
-from app.core.screen.unseen import all_not_seen
+from app.core.unseen import all_not_seen
 
 SILENT = 40.0
 """Seconds after which the connection is dead: the server says something every fifteen."""

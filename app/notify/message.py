@@ -175,6 +175,8 @@ def _formerly(leader: str, ranking: Ranking) -> str:
 
 
 def _leading(ranking: Ranking) -> str:
+    if not ranking.suspects:
+        return "no change was seen"
     if ranking.none_leads:
         return f"none of the changes that were seen ({percent(ranking.none_of_these)})"
     first = ranking.suspects[0]

@@ -16,6 +16,7 @@ from app.core.ranking.shortlist import Unread, shortlist, unread
 from app.core.ranking.suspects import Gathered
 from app.core.signals.collected import RANKED
 from app.store import call_edges, calls, changes, objects, rollouts, series, symptoms
+from app.store.seen import read_seen
 from app.store.sketches import read_sketches
 
 CALLS_WINDOW = timedelta(hours=2)
@@ -63,6 +64,7 @@ async def _happened(engine: AsyncEngine, incident: Incident, start: datetime, no
             now=now,
             changes=tuple(made),
             unread=left,
+            unseen=(await read_seen(conn, cluster, from_at=start, to_at=now)).gaps,
             edges=tuple(await call_edges.read(conn, cluster, now)),
             symptoms=tuple(await symptoms.read_window(conn, cluster, start, now)),
             rollouts=tuple(await rollouts.read_window(conn, cluster, long_ago, now)),

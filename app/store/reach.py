@@ -1,11 +1,11 @@
-"""Up to when each source tells of a cluster: a quiet one is recorded too, though it has no newest change."""
+"""From when to when each source tells of a cluster: a quiet one is recorded too, though it has no newest change."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -22,44 +22,54 @@ TELL_OF_HARM = TELL_OF_CHANGES | {METRICS}
 _SOURCES = {"audit": AUDIT_LOG, "watch": WATCH, "state": DUMP, "history": HISTORY, "external": EXTERNAL}
 
 
-def reach(batch: Batch) -> dict[str, datetime]:
-    """The newest time that a batch tells of, by what told it, and none that was to come when it was read: one line of a
-    wrong clock would else be believed until then."""
-    found: dict[str, datetime] = {}
-    for source, told in _told(batch):
-        at = min(told, batch.read_at) if batch.read_at else told
-        if source not in found or found[source] < at:
-            found[source] = at
+def reach(batch: Batch) -> dict[str, tuple[datetime, datetime]]:
+    """The oldest and the newest time that a batch tells of, by what told it, and none that was to come when it was
+    read: one line of a wrong clock would else be believed until then."""
+    found: dict[str, tuple[datetime, datetime]] = {}
+    for source, *told in _told(batch):
+        first, last = (min(at, batch.read_at) if batch.read_at else at for at in told)
+        known = found.get(source, (first, last))
+        found[source] = min(known[0], first), max(known[1], last)
     return found
 
 
-def _told(batch: Batch) -> Iterator[tuple[str, datetime]]:
-    yield from batch.read_to
-    newest: dict[frozenset[str], datetime] = {}
+def _told(batch: Batch) -> Iterator[tuple[str, datetime, datetime]]:
+    yield from ((source, at, at) for source, at in batch.read_to)
+    times: dict[frozenset[str], tuple[datetime, datetime]] = {}
     for change in (*batch.changes, *batch.improvements):
-        if change.sources not in newest or newest[change.sources] < change.at:
-            newest[change.sources] = change.at
-    yield from ((_SOURCES[source], at) for sources, at in newest.items() for source in sources)
+        first, last = times.get(change.sources, (change.at, change.at))
+        times[change.sources] = min(first, change.at), max(last, change.at)
+    yield from ((_SOURCES[source], *both) for sources, both in times.items() for source in sources)
     if batch.requests:
-        yield AUDIT_LOG, max(request.at for request in batch.requests)
+        asked = [request.at for request in batch.requests]
+        yield AUDIT_LOG, min(asked), max(asked)
     if batch.calls:
-        yield AUDIT_LOG, datetime.fromtimestamp(max(call.slot for call in batch.calls), UTC)
-    times = [one.times[-1] for one in batch.series if one.times]
-    if times:
-        yield METRICS, datetime.fromtimestamp(max(times), UTC)
-    yield from ((ALERTS, symptom.at) for symptom in batch.symptoms if symptom.source is SymptomSource.ALERT)
+        slots = [call.slot for call in batch.calls]
+        yield AUDIT_LOG, datetime.fromtimestamp(min(slots), UTC), datetime.fromtimestamp(max(slots), UTC)
+    measured = [one.times for one in batch.series if one.times]
+    if measured:
+        first_at, last_at = min(told[0] for told in measured), max(told[-1] for told in measured)
+        yield METRICS, datetime.fromtimestamp(first_at, UTC), datetime.fromtimestamp(last_at, UTC)
+    alerts = (symptom.at for symptom in batch.symptoms if symptom.source is SymptomSource.ALERT)
+    yield from ((ALERTS, at, at) for at in alerts)
 
 
 async def write(conn: AsyncConnection, cluster_id: int, batch: Batch) -> None:
-    """Moves what is recorded up to when forward, never back, in the transaction that records the batch."""
-    rows = [{"cluster_id": cluster_id, "source": name, "to_at": at} for name, at in sorted(reach(batch).items())]
+    """Moves what is recorded from when back, and up to when forward, never the other way, in the transaction that
+    records the batch."""
+    rows = [
+        {"cluster_id": cluster_id, "source": name, "from_at": first, "to_at": last}
+        for name, (first, last) in sorted(reach(batch).items())
+    ]
     if not rows:
         return
     statement = insert(tables.recorded)
     new, old = statement.excluded, tables.recorded.c
     await conn.execute(
         statement.on_conflict_do_update(
-            index_elements=["cluster_id", "source"], set_={"to_at": new.to_at}, where=old.to_at < new.to_at
+            index_elements=["cluster_id", "source"],
+            set_={"from_at": func.least(old.from_at, new.from_at), "to_at": func.greatest(old.to_at, new.to_at)},
+            where=(old.to_at < new.to_at) | (old.from_at > new.from_at),
         ),
         rows,
     )

@@ -38,6 +38,7 @@ _INCIDENTS = """
 suspected and has no end (its cluster tells nothing any more) counts from its beginning."""
 _BESIDE = {
     "changes": (
+        "UPDATE recorded SET from_at = least(to_at, :before) WHERE from_at < :before",
         "DELETE FROM objects WHERE deleted_at < :before",
         _INCIDENTS,
         "DELETE FROM quarantine WHERE at < :before",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
@@ -12,13 +12,13 @@ import msgspec
 from sqlalchemy import CTE, Row, Select, Text, bindparam, func, literal_column, select, true
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.core.changes.report import TO_THE_END
 from app.core.clusters import About, alerts_alone, remark, unknown
 from app.core.model import Gap
+from app.core.record import GIVEN_UP, NEARLY, NO_MORE, unrecorded
 from app.core.watching import Followed
 from app.failures import Expected
 from app.store.collectors import Standing
-from app.store.reach import ALERTS, AUDIT_LOG, TELL_OF_CHANGES
+from app.store.reach import ALERTS, AUDIT_LOG, EXTERNAL, TELL_OF_CHANGES
 from app.store.remarks import REMARKED
 from app.store.tables import changes, clusters, collectors, gaps, kinds, recorded, remarks
 
@@ -37,17 +37,18 @@ class UnknownClusterError(Expected):
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """Up to when a cluster is recorded: the newest time that anything tells of (None before the first), and that of
-    each source (store/reach.py), the newest first."""
+    """From when to when changes of a cluster are recorded (None where none ever were), and up to when each source tells
+    of it (store/reach.py), the newest first: of alerts it may be later, which says nothing of changes."""
 
     cluster: str
     sources: Mapping[str, datetime]
+    since: datetime | None = None
     remarked: Mapping[About, str] = field(default_factory=dict)
     """What lately came of it that is not as it should be, in words."""
 
     @property
     def at(self) -> datetime | None:
-        return max(self.sources.values(), default=None)
+        return max((at for source, at in self.sources.items() if source in TELL_OF_CHANGES), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +66,16 @@ class Seen:
     @property
     def recorded(self) -> dict[str, datetime]:
         """Up to when a change of each of these clusters would have been seen, of those of which any would."""
-        told = {
-            one.cluster: [at for source, at in one.sources.items() if source in TELL_OF_CHANGES]
-            for one in self.freshness
-        }
-        return {cluster: max(found) for cluster, found in told.items() if found}
+        return {one.cluster: one.at for one in self.freshness if one.at is not None}
 
     def unheard(self, from_at: datetime, to_at: datetime) -> Seen:
         """With what comes after the end of each audit log within a time as a gap: that nobody counted is not that
         nobody called. Where there is no audit log at all, no call is known, and that is said otherwise."""
-        ends = (
-            (one.cluster, max(one.sources[AUDIT_LOG], from_at)) for one in self.freshness if AUDIT_LOG in one.sources
-        )
+        ends = {one.cluster: max(one.sources[AUDIT_LOG], from_at) for one in self.freshness if AUDIT_LOG in one.sources}
         why = "the audit log is recorded no further"
-        gaps = (Gap(cluster, "", end, to_at, why) for cluster, end in ends if end < to_at - TO_THE_END)
-        return replace(self, gaps=(*self.gaps, *gaps))
+        gaps = (Gap(cluster, "", end, to_at, why) for cluster, end in ends.items() if end < to_at - NEARLY)
+        others = (gap for gap in self.gaps if gap.why != NO_MORE or gap.cluster not in ends)
+        return replace(self, gaps=(*others, *gaps))
 
     def remarks(self, cluster: str) -> list[str]:
         """What is to be said of what is sent of a cluster: that it is alerts alone, that some of it is lost."""
@@ -91,7 +87,9 @@ class Seen:
 
 
 def _tells_alerts_alone(fresh: Freshness) -> bool:
-    return fresh.sources.keys() == {ALERTS} or (not fresh.sources and fresh.remarked.keys() == {About.ALERTS})
+    return fresh.sources.keys() - {EXTERNAL} == {ALERTS} or (
+        not fresh.sources and fresh.remarked.keys() == {About.ALERTS}
+    )
 
 
 def several(**queries: Select[Any]) -> Select[Any]:
@@ -115,10 +113,12 @@ def fresh(mine: CTE) -> Select[Any]:
     """Up to when each source tells of each cluster, and what is to be said of it."""
     r, m, said = recorded.c, mine.c, remarks.c
     told = select(func.json_object_agg(r.source, r.to_at)).where(r.cluster_id == m.id).scalar_subquery()
+    first = select(func.min(r.from_at)).where(r.cluster_id == m.id, r.source.in_(TELL_OF_CHANGES)).scalar_subquery()
     lately = said.at > func.clock_timestamp() - REMARKED
     remarked = select(func.json_object_agg(said.about, func.json_build_array(said.why, said.since, said.at)))
     of = remarked.where(said.cluster_id == m.id, lately).scalar_subquery()
-    return select(m.name, told.label("sources"), of.label("remarked")).order_by(m.name)
+    columns = told.label("sources"), first.label("since"), of.label("remarked")
+    return select(m.name, *columns).order_by(m.name)
 
 
 def followed(mine: CTE) -> Select[Any]:
@@ -211,13 +211,36 @@ def seen_of(row: Row[Any], from_at: datetime | None, to_at: datetime | None) -> 
     followed = tuple(msgspec.convert(found, Followed) for found in told)
     unseen = tuple(gap for one, found in zip(followed, told, strict=True) for gap in one.gaps(time_of(found["now"])))
     within = [gap for gap in unseen if (not from_at or gap.to_at > from_at) and (not to_at or gap.from_at < to_at)]
+    freshness = tuple(
+        Freshness(
+            found["name"],
+            _sources(found["sources"]),
+            time_of(found["since"]) if found["since"] else None,
+            _remarked(found["remarked"]),
+        )
+        for found in row.fresh or ()
+    )
+    edges = _edges(freshness, {one.cluster for one in followed}, from_at, to_at)
     return Seen(
-        freshness=tuple(
-            Freshness(found["name"], _sources(found["sources"]), _remarked(found["remarked"]))
-            for found in row.fresh or ()
-        ),
-        gaps=tuple(sorted([*recorded, *within], key=lambda gap: (gap.from_at, gap.cluster, gap.kind))),
+        freshness=freshness,
+        gaps=tuple(sorted([*recorded, *within, *edges], key=lambda gap: (gap.from_at, gap.cluster, gap.kind))),
         kinds=tuple(found["kind"] for found in row.known or ()),
         unseen=unseen,
         followed=followed,
     )
+
+
+def _edges(
+    freshness: tuple[Freshness, ...], followed: Collection[str], from_at: datetime | None, to_at: datetime | None
+) -> Iterator[Gap]:
+    """What of a time lies before or after the record of changes. Of a cluster that is followed its collector says how
+    far it is; of several, those that were given up are passed over."""
+    if from_at is None and to_at is None:
+        return
+    now = datetime.now(UTC).replace(second=0, microsecond=0)  # two answers of one minute are alike
+    until = min(to_at, now) if to_at else now
+    for one in freshness:
+        ends = until if one.cluster in followed and one.at is not None else one.at
+        is_given_up = len(freshness) > 1 and (ends is None or ends < (from_at or until) - GIVEN_UP)
+        if not is_given_up:
+            yield from unrecorded(one.cluster, one.since, ends, from_at=from_at, to_at=until)

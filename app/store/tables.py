@@ -44,11 +44,12 @@ remarks = Table(  # what is to be said of a cluster
     Column("why", Text, nullable=False),
 )
 
-recorded = Table(  # up to when each source tells of a cluster
+recorded = Table(  # from when to when each source tells of a cluster
     "recorded",
     metadata,
     Column("cluster_id", Integer, ForeignKey("clusters.id"), primary_key=True),
     Column("source", Text, primary_key=True),  # store/reach.py: audit log, watch, dump, metrics, alerts, external
+    Column("from_at", at, nullable=False),
     Column("to_at", at, nullable=False),
 )
 

@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from app.core.model import Gap
 from app.core.roles import Role
-from app.core.screen.unseen import GapGroup, grouped
+from app.core.unseen import GapGroup, grouped
 from app.core.watching import Followed
 from app.store import audit
 from app.store.seen import Freshness, Seen, read_seen

@@ -174,7 +174,7 @@ _suspects = [shapes.Suspect.of(one) for one in (SUSPECT, RAREST)]
 _changes = [shapes.Change.of(one) for one in (CULPRIT, HARMLESS)]
 _call = shapes.Call.of(TALKER)
 _gap = shapes.Gap.model_validate(GAP)
-_fresh = shapes.Freshness(cluster="shop", at=END, sources={"audit log": END, "metrics": BEGUN.at})
+_fresh = shapes.Freshness(cluster="shop", since=BEGUN.at, at=END, sources={"audit log": END, "metrics": BEGUN.at})
 _around: dict[str, Any] = {"freshness": [_fresh], "gaps": [_gap]}
 
 _recipe = revert_recipe(CULPRIT)

@@ -347,10 +347,11 @@ class Gap(Shape):
 
 
 class Freshness(Shape):
-    """Up to when a cluster is recorded: the newest time that anything tells of, and that of each source: audit log,
-    watch, dump, metrics, alerts. Null before the first."""
+    """From when to when changes of a cluster are recorded (null where none ever were), and up to when each source tells
+    of it: audit log, watch, dump, history, metrics, alerts, external."""
 
     cluster: str
+    since: datetime | None
     at: datetime | None
     sources: dict[str, datetime]
 

@@ -11,8 +11,9 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import Batch, MetricSeries, SymptomSource
+from app.core.record import NEVER, NO_MORE, NOT_YET
 from app.core.stale import STALE
-from app.store import measured, reach, scope
+from app.store import collectors, measured, reach, scope
 from app.store.database import Database
 from app.store.migrate import config, connect, migrate
 from app.store.record import record
@@ -61,6 +62,42 @@ async def test_a_cluster_in_which_nothing_changes_is_recorded_too(conn: AsyncCon
     assert (await sources(conn))["watch"] == minutes(31)
 
 
+async def test_the_record_begins_with_the_oldest_that_was_ever_told(conn: AsyncConnection) -> None:
+    async def began() -> datetime | None:
+        return (await read_seen(conn, CLUSTER, from_at=None, to_at=None)).freshness[0].since
+
+    await record(conn, Batch(CLUSTER, series=(samples(minutes(1)),)))
+    assert await began() is None, "metrics tell of no change"
+    await record(conn, Batch(CLUSTER, read_to=(("watch", minutes(9)),)))
+    assert await began() == minutes(9)
+    await record(conn, Batch(CLUSTER, changes=(a_change(seconds=300, sources=frozenset({"audit"})),)))
+    await record(conn, Batch(CLUSTER, calls=(a_count(4 * 12), a_count(8 * 12))))
+    assert await began() == minutes(4)
+
+
+async def test_what_was_asked_for_outside_the_record_is_not_seen(conn: AsyncConnection) -> None:
+    await record(conn, Batch(CLUSTER, read_to=(("watch", minutes(10)), ("watch", minutes(20)))))
+    await record(conn, Batch("old", read_to=(("watch", minutes(-2880)),)))
+    await record(conn, Batch("pages", symptoms=(replace(a_symptom(seconds=900), source=SymptomSource.ALERT),)))
+
+    async def told(cluster: str | None) -> list[tuple[str, datetime, datetime, str]]:
+        seen = await read_seen(conn, cluster, from_at=minutes(0), to_at=minutes(30))
+        return [(gap.cluster, gap.from_at, gap.to_at, gap.why) for gap in seen.gaps]
+
+    ends = [(CLUSTER, minutes(0), minutes(10), NOT_YET), (CLUSTER, minutes(20), minutes(30), NO_MORE)]
+    assert await told(CLUSTER) == ends
+    assert await told("old") == [("old", minutes(0), minutes(30), NO_MORE)]
+    assert await told("pages") == [("pages", minutes(0), minutes(30), NEVER)]
+    assert await told(None) == ends, "of several, what was given up, or never told a change, is passed over"
+
+
+async def test_of_a_cluster_that_is_followed_its_collector_says_how_far_it_is(conn: AsyncConnection) -> None:
+    await record(conn, Batch(CLUSTER, read_to=(("watch", minutes(10)),)))
+    await collectors.take(conn, CLUSTER, "one")
+    seen = await read_seen(conn, CLUSTER, from_at=minutes(12), to_at=None)
+    assert [gap.why for gap in seen.gaps] == []
+
+
 async def test_what_is_older_moves_nothing_back(conn: AsyncConnection) -> None:
     await record(conn, Batch(CLUSTER, read_to=(("watch", minutes(5)),)))
     await record(conn, Batch(CLUSTER, read_to=(("watch", minutes(1)), ("watch", minutes(2)))))
@@ -76,7 +113,7 @@ async def test_what_is_to_come_is_not_recorded_yet(conn: AsyncConnection) -> Non
 def test_only_who_would_have_told_of_a_change_says_that_there_was_none() -> None:
     told = {"alerts": minutes(9), "watch": minutes(5), "metrics": minutes(8), "dump": minutes(7)}
     seen = Seen((Freshness("a", told), Freshness("b", {})), (), ())
-    assert [one.at for one in seen.freshness] == [minutes(9), None]
+    assert [one.at for one in seen.freshness] == [minutes(5), None]
     assert seen.recorded == {"a": minutes(5)}
     assert Seen((Freshness("a", {"metrics": minutes(8)}),), (), ()).recorded == {}
 

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import Actor, ActorSource, Batch, Change, Outcome, Resource, Verb
 from app.core.objects.starting import PASSED
+from app.core.record import NO_MORE
 from app.store import history, incidents, surroundings, timeline
 from app.store.record import record
 from app.store.seen import read_seen
@@ -187,7 +188,8 @@ async def test_a_gap_that_ends_where_the_window_begins_is_not_its_gap(filled: As
     after = await read_seen(filled, world.CLUSTER, from_at=gap.to_at, to_at=None)
     until = await read_seen(filled, world.CLUSTER, from_at=None, to_at=gap.from_at)
     inside = await read_seen(filled, world.CLUSTER, from_at=gap.from_at, to_at=gap.from_at + timedelta(seconds=1))
-    assert (after.gaps, until.gaps, inside.gaps) == ((), (), (gap,))
+    assert [one.why for one in after.gaps] == [NO_MORE], "what comes after the record is not seen"
+    assert (until.gaps, inside.gaps) == ((), (gap,))
 
 
 async def test_an_objects_history(filled: AsyncConnection) -> None:

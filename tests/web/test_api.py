@@ -9,6 +9,7 @@ import httpx2
 import pytest
 
 from app.core.model import Change
+from app.core.record import NO_MORE
 from tests.web import world
 from tests.web.conftest import Site
 
@@ -209,7 +210,7 @@ async def test_gaps_of_a_window(site: Site) -> None:
     found = await got(site, "gaps", **{"from": START, "to": END})
     assert [gap["why"] for gap in found["items"]] == ["the watch of pods was behind"]
     later = await got(site, "gaps", **{"from": END})
-    assert later["items"] == []
+    assert [gap["why"] for gap in later["items"]] == [NO_MORE]
 
 
 async def test_what_changed_fits_a_terminal(site: Site) -> None:
@@ -220,7 +221,7 @@ async def test_what_changed_fits_a_terminal(site: Site) -> None:
     assert len(lines) == 20
     assert max(len(line) for line in lines) <= 80
     assert "91 changes" in lines[0]
-    assert lines[-1].startswith("not seen 14:01:58 to 14:02:03: the watch of pods was behind")
+    assert lines[-1].startswith("not seen 11-20 14:01:58 to 14:02:03: the watch of pods was behind")
     as_json = await got(site, "what-changed", at=END, minus="10m", format="json")
     assert lines[2].startswith(as_json["items"][0]["at"][11:19])
 
@@ -400,6 +401,7 @@ async def test_what_changed_after_the_record_ends_says_so(site: Site) -> None:
     newest = max(change.at for change in [*world.surrounding_changes(), world.CULPRIT, *world.derived_changes()])
     assert later.text == (
         f"2026-11-21 13:30:00 to 14:00:00 UTC: nothing was recorded\nrecorded up to {newest:%Y-%m-%d %H:%M:%S} UTC\n"
+        f"not seen 11-21 13:30:00 to 14:00:00: {NO_MORE}\n"
     )
 
 

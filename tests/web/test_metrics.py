@@ -116,7 +116,7 @@ async def test_what_the_database_knows_is_told_too(client: httpx2.AsyncClient, d
         assert await collectors.take(conn, "ended", "one") == 1
         await collectors.leave(conn, "ended", 1, standing=Standing.ENDED)
         number = await codes.find_cluster(conn, "shop")
-        await conn.execute(insert(recorded).values(cluster_id=number, source="watch", to_at=NOW))
+        await conn.execute(insert(recorded).values(cluster_id=number, source="watch", from_at=NOW, to_at=NOW))
     told = await scraped(client)
     assert told["foreshock_recorded_timestamp_seconds", ("shop", "watch")] == NOW.timestamp()
     followed = [which for (name, which) in told if name == "foreshock_collector_renewed_timestamp_seconds"]

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from unicodedata import category
 
 from app.core.model import Change, Gap
 from app.core.objects.actors import short
+from app.core.unseen import newest as newest_gaps
 
 LINES = 20
 COUNTED = 1000
 """How far the changes of a table are counted, and how many its JSON holds: at 03:00 an order of magnitude is enough."""
 WIDTH = 80
-TO_THE_END = timedelta(minutes=1)
-"""What is recorded so nearly up to the end of the time that was asked for is recorded to its end: collectors tell every
-few seconds how far they are."""
+NOT_SEEN = 2
+"""What was not seen, in so many lines and one that counts the others."""
 VAGUE = "~"
 """Behind a time that is only the last at which a change can have been made."""
 _ONE = {"NAMESPACE": 16, "CHANGE": 37, "WHO": 16}
@@ -46,15 +46,12 @@ def what_changed(
 ) -> str:
     """``changes`` newest first, LINES of them are enough; ``total`` is how many there are, counted up to COUNTED.
 
-    ``recorded`` says of each cluster up to when its changes are recorded: where that ends within the time that was
-    asked for, it is said. The clusters are named where there are several, and the days where not all is of the last.
+    ``recorded`` says of each cluster up to when its changes are recorded. The clusters are named where there are
+    several, and the days where not all is of the last.
     """
     over = "" if from_at.date() == to_at.date() else f"{to_at:%Y-%m-%d} "
     head = f"{from_at:%Y-%m-%d %H:%M:%S} to {over}{to_at:%H:%M:%S} UTC: "
-    blind = [f"not seen {gap.from_at:%H:%M:%S} to {gap.to_at:%H:%M:%S}: {gap.why}" for gap in gaps[:2]]
-    if len(gaps) > 2:
-        blind[1] = f"and {len(gaps) - 1} more intervals were not seen in full"
-    blind += _ended(recorded, from_at, to_at)
+    blind = newest_gaps(gaps, names=len(recorded) > 1, most=NOT_SEEN)
     if not changes:
         return as_text([*_nothing(head, from_at, max(recorded.values(), default=None)), *blind])
     vague = any(change.since for change in changes[: LINES - 2])
@@ -71,14 +68,6 @@ def what_changed(
     title = " ".join([f"{'TIME':{wide}}", *(f"{name:{width}}" for name, width in columns.items())])
     notes = [f"{VAGUE} then at the latest: nobody saw when exactly"] if vague else []
     return as_text([head + counted, title, *(_line(change, columns, clock) for change in shown), *notes, *blind])
-
-
-def _ended(recorded: Mapping[str, datetime], from_at: datetime, to_at: datetime) -> list[str]:
-    """Whose record ends within a time, in at most two lines: what came after nobody would have told."""
-    ended = sorted((at, name) for name, at in recorded.items() if from_at <= at < to_at - TO_THE_END)
-    whose = (name if len(recorded) > 1 else "all" for _, name in ended)
-    told = [f"{name} is recorded up to {at:%Y-%m-%d %H:%M:%S} UTC" for name, (at, _) in zip(whose, ended, strict=True)]
-    return told if len(told) <= 2 else [told[0], f"and {len(told) - 1} more clusters are not recorded to the end"]
 
 
 def remembered(changes: Sequence[Change], *, cluster: str, from_at: datetime, to_at: datetime, new: int) -> str:

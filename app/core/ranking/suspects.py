@@ -23,7 +23,7 @@ from app.core.edges.served import MOST_SERVED, SERVED
 from app.core.entities import PREEMPTS
 from app.core.findings import Also, Evidence, Incident, Onset, Ranking, Suspect
 from app.core.metrics.lines import Laid, laid
-from app.core.model import CallEdge, Change, MetricSeries, ObjectState, Rollout, Symptom, SymptomSource
+from app.core.model import CallEdge, Change, Gap, MetricSeries, ObjectState, Rollout, Symptom, SymptomSource
 from app.core.objects.brought import said_by
 from app.core.objects.pod_states import PREEMPTED
 from app.core.onset import Floats
@@ -77,6 +77,7 @@ from app.core.signals.silence import silence_signals
 from app.core.signals.waits import wait_signals
 from app.core.signals.watches import watch_signals
 from app.core.signals.worked import with_came_up, with_passed, with_rolled_out
+from app.core.unseen import newest
 
 NONE_SCORE = 2.3
 """The score of "none of these", however many candidates there are: how many other changes came between is weighed of
@@ -99,7 +100,8 @@ _Scored = tuple[float, Candidate, tuple[Evidence, ...]]
 @dataclass(frozen=True, slots=True)
 class Gathered:
     """Everything recorded around an incident, as of ``now``: nothing later is in it. ``gone`` are the last states of
-    the pods that went in that time; ``unread`` is what is known of the changes that are not among ``changes``."""
+    the pods that went in that time; ``unread`` is what is known of the changes that are not among ``changes``;
+    ``unseen`` when changes were not recorded, of all kinds or of some."""
 
     incident: Incident
     start: datetime
@@ -113,6 +115,7 @@ class Gathered:
     states: tuple[ObjectState, ...] = ()
     gone: tuple[ObjectState, ...] = ()
     unread: Unread = ALL_READ
+    unseen: tuple[Gap, ...] = ()
 
 
 def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES, apart: frozenset[Apart] = APART) -> Ranking:
@@ -208,7 +211,7 @@ def rank(gathered: Gathered, *, rules: tuple[Rule, ...] = RULES, apart: frozense
 
 
 def _missing(gathered: Gathered) -> tuple[str, ...]:
-    missing = []
+    missing = [f"{line[:1].upper()}{line[1:]}." for line in newest(gathered.unseen, names=False)]
     if not gathered.calls:
         missing.append("Who called the API: no audit log.")
     if not gathered.series:

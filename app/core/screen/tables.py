@@ -13,7 +13,7 @@ from app.core.changes.report import VAGUE, WIDTH, plain, tame
 from app.core.model import Actor, ActorSource
 from app.core.objects.actors import short
 from app.core.phrases import duration, no_ranking, percent
-from app.core.screen.unseen import not_seen
+from app.core.unseen import not_seen
 
 Item = Mapping[str, Any]
 SERVICE_ACCOUNT = "system:serviceaccount:"
@@ -231,20 +231,24 @@ def flip(suspect: Item) -> list[str]:
     return wrap(said, WIDTH, initial_indent=_UNDER, subsequent_indent=_UNDER)
 
 
+NO_CHANGE = "no change was seen before it"
+"""Where there was none to choose from, there is no share of none of them."""
+
+
 def _left(suspects: Item) -> list[str]:
     if suspects["none_of_these"] is None:
         ranked_at = suspects["ranked_at"]
         return [no_ranking(None if ranked_at is None else _time(ranked_at))]
     missed = suspects["not_measured"]
     return [
-        f"{_share(suspects['none_of_these'])} that it was none of these",
+        f"{_share(suspects['none_of_these'])} that it was none of these" if suspects["candidates"] else NO_CHANGE,
         *(["what turned bad:"] if suspects["findings"] else []),
         *(
             line
             for one in suspects["findings"]
             for line in wrap(one["sentence"], WIDTH, initial_indent="     * ", subsequent_indent=_UNDER)
         ),
-        *wrap(f"not measured: {', '.join(missed)}" if missed else "", WIDTH),
+        *wrap(f"not measured: {' '.join(missed)}" if missed else "", WIDTH),
     ]
 
 

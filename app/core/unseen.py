@@ -72,11 +72,16 @@ def _overlaps(gap: Gap, group: GapGroup) -> bool:
 
 
 def not_seen(items: Sequence[Mapping[str, Any]], *, names: bool) -> list[str]:
-    """The newest of REST's gaps in lines, and how many more there are; ``names``: with their cluster."""
-    groups = grouped(map(_gap_of, items))
-    lines = [_line(group, names=names) for group in groups[-MOST_LINES:]]
-    if len(groups) > MOST_LINES:
-        lines.append(f"and {len(groups) - MOST_LINES} more intervals were not seen in full")
+    """As ``newest``, of REST's gaps."""
+    return newest(map(_gap_of, items), names=names)
+
+
+def newest(gaps: Iterable[Gap], *, names: bool, most: int = MOST_LINES) -> list[str]:
+    """The newest gaps in lines, and how many more there are; ``names``: with their cluster."""
+    groups = grouped(gaps)
+    lines = [_line(group, names=names) for group in groups[-most:]]
+    if len(groups) > most:
+        lines.append(f"and {len(groups) - most} more intervals were not seen in full")
     return lines
 
 
