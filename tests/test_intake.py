@@ -137,6 +137,10 @@ async def test_a_cluster_that_is_mistyped_in_the_address_is_told_once_and_no_ale
         "only alerts were ever told of it: is checkout-eu meant, in the address that they are sent to?"
     ]
     assert "only alerts were ever told of it: is checkout-eu meant" in (await client.get("/clusters")).text
+    async with database.write.begin() as conn:
+        await record(conn, Batch("chekout-eu", changes=(replace(a_change(at=NOW), sources=frozenset({"external"})),)))
+    found = {one["name"]: one["remarks"] for one in (await client.get("/api/v1/clusters")).json()["items"]}
+    assert len(found["chekout-eu"]) == 1, "what is told of all clusters is told of a mistyped one, too"
 
 
 async def remarks_of(client: httpx2.AsyncClient, cluster: str) -> list[str] | None:

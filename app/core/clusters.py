@@ -45,12 +45,14 @@ class About(StrEnum):
     ALERTS = "alerts"
     SAMPLES = "samples"
     AHEAD = "samples ahead"
+    UNREADABLE = "unreadable"
 
 
 _WORDS = {
     About.ALERTS: "alerts that were sent are not taken",
     About.SAMPLES: "samples that were sent are not taken",
     About.AHEAD: "samples are sent of times to come",
+    About.UNREADABLE: "some of what was told cannot be read, and stands in quarantine",
 }
 
 

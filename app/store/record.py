@@ -9,11 +9,13 @@ from datetime import UTC, datetime
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.core.clusters import About
 from app.core.model import Batch
 from app.store import (
     call_edges,
     calls,
     changes,
+    codec,
     codes,
     gaps,
     incidents,
@@ -21,6 +23,7 @@ from app.store import (
     positions,
     quarantine,
     reach,
+    remarks,
     requests,
     rollouts,
     series,
@@ -87,6 +90,7 @@ async def record(conn: AsyncConnection, batch: Batch) -> Recorded:
         rejects=0 if repeated else await quarantine.write(conn, cluster_id, batch.rejects),
         repeated=repeated,
     )
+    await _remark(conn, batch, recorded.rejects)
     await call_edges.write(conn, cluster_id, batch.edges)
     await positions.write(conn, cluster_id, batch.positions)
     await reach.write(conn, cluster_id, batch)
@@ -94,6 +98,15 @@ async def record(conn: AsyncConnection, batch: Batch) -> Recorded:
     if times:
         await incidents.note_news(conn, cluster_id, from_at=min(times), to_at=max(times))
     return recorded
+
+
+async def _remark(conn: AsyncConnection, batch: Batch, rejects: int) -> None:
+    """Say of the cluster that some of what was told of it cannot be read. Not what a file ended within, which goes on
+    with it."""
+    last = next((one for one in reversed(batch.rejects) if not one.again), None) if rejects else None
+    if last is not None:
+        why = codec.clean(f"{last.source}, line {last.line}: {last.reason}")
+        await remarks.note(conn, batch.cluster, About.UNREADABLE, why, now=datetime.now(UTC))
 
 
 def _times(batch: Batch) -> Iterator[datetime]:

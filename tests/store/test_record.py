@@ -25,6 +25,7 @@ from app.core.model import (
 )
 from app.store import calls, changes, gaps, objects, positions, requests, rollouts, series, symptoms
 from app.store.record import record
+from app.store.seen import read_seen
 from tests.samples import plain
 from tests.store.factories import (
     CLUSTER,
@@ -205,6 +206,19 @@ async def test_what_only_adds_up_is_counted_once_for_its_position(conn: AsyncCon
     assert (first.calls, first.requests, first.rejects, first.repeated) == (1, 1, 1, False)
     assert (again.calls, again.requests, again.rejects, again.repeated) == (0, 0, 0, True)
     assert await requests.read(conn, CLUSTER, NOON, NOON, limit=10) == [a_request()]
+
+
+async def test_that_something_cannot_be_read_is_said_of_its_cluster(conn: AsyncConnection) -> None:
+    async def said() -> list[str]:
+        return (await read_seen(conn, CLUSTER, from_at=None, to_at=None)).remarks(CLUSTER)
+
+    cut = Reject("audit.jsonl", 3, 1, "it ends within an event", "{", again=True)
+    await record(conn, Batch(CLUSTER, rejects=(cut,)))
+    assert await said() == [], "it goes on with the file"
+    await record(conn, Batch(CLUSTER, rejects=(Reject("audit webhook", 1, 1, "not JSON", "x"), cut)))
+    [remark] = await said()
+    assert remark.startswith("some of what was told cannot be read, and stands in quarantine, since ")
+    assert remark.endswith(": audit webhook, line 1: not JSON")
 
 
 async def test_positions_only_move_forward(conn: AsyncConnection) -> None:

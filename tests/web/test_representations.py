@@ -10,8 +10,8 @@ import orjson
 import pytest
 from sqlalchemy import update
 
-from app.core.record import NO_MORE
 from app.core.model import Batch
+from app.core.record import NO_MORE
 from app.store import tables
 from app.store.record import record
 from app.web import numbered
