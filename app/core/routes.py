@@ -57,9 +57,9 @@ class Quiet(Struct, frozen=True, forbid_unknown_fields=True, rename={"begins": "
 class Route(Struct, frozen=True, forbid_unknown_fields=True):
     """What fits all that is said here is told in ``channel``, or to ``target``: one of both.
 
-    ``labels`` are those of the object, or of its namespace where the object has no such label. ``kinds`` and
-    ``namespaces`` ask of changes what they are of, and of incidents only where their alerts are; ``severities`` are of
-    incidents alone. ``quiet`` holds back changes, never incidents.
+    ``labels`` are those of the object, or of its namespace where the object has no such label; of an incident those of
+    one of the workloads and namespaces that it is about. ``namespaces`` ask of an incident where its alerts are.
+    ``kinds`` are of changes alone, ``severities`` of incidents. ``quiet`` holds back changes, never incidents.
     """
 
     channel: ChannelId | None = None
@@ -115,10 +115,9 @@ class Routes(Struct, frozen=True, forbid_unknown_fields=True):
         """Those that tell of this."""
         return tuple(route for route in self.routes if what in route.tell)
 
-    @property
-    def ask_labels(self) -> bool:
-        """Whether any of changes asks for labels, which have to be read."""
-        return any(route.labels for route in self.of(What.CHANGES))
+    def ask_labels(self, what: What) -> bool:
+        """Whether any of what tells of this asks for labels, which have to be read."""
+        return any(route.labels for route in self.of(what))
 
     @property
     def places(self) -> frozenset[str]:
@@ -182,29 +181,45 @@ def wanted_by(routes: Routes, resource: Resource, labels: Labels, now: datetime)
     return found
 
 
-def why_no_incident(route: Route, cluster: str, namespaces: tuple[str, ...], *, severity: str) -> str:
+class OfIncident(Struct, frozen=True):
+    """What is asked of an incident: its cluster, its severity, the namespaces of its alerts, and the labels of each
+    namespace and workload that it is about."""
+
+    cluster: str
+    severity: str
+    namespaces: tuple[str, ...] = ()
+    labels: tuple[Labels, ...] = ()
+
+
+def why_no_incident(route: Route, told: OfIncident) -> str:
     """Why an incident is not told by a route, in words; "" where it is. Where its alerts name no namespace, only routes
-    that ask for none tell of it."""
-    return next(_misses_incident(route, cluster, namespaces, severity), "")
+    that ask for none, and for no labels, tell of it."""
+    return next(_misses_incident(route, told), "")
 
 
-def _misses_incident(route: Route, cluster: str, namespaces: tuple[str, ...], severity: str) -> Iterator[str]:
+def _misses_incident(route: Route, told: OfIncident) -> Iterator[str]:
     if What.INCIDENTS not in route.tell:
         yield "it does not tell of incidents"
-    if not fits(cluster, route.clusters):
+    if not fits(told.cluster, route.clusters):
         yield f"the cluster is not {_any_of(route.clusters)}"
-    if route.namespaces and not any(fits(one, route.namespaces) for one in namespaces):
+    if route.namespaces and not any(fits(one, route.namespaces) for one in told.namespaces):
         yield f"no namespace of its alerts is {_any_of(route.namespaces)}"
-    if not fits_severity(severity, route.severities):
+    if route.labels and not any(_has(one, route.labels) for one in told.labels):
+        asked = ", ".join(f"{name}={wanted}" for name, wanted in route.labels.items())
+        yield f"no namespace or workload that it is about has {asked}"
+    if not fits_severity(told.severity, route.severities):
         yield f"the severity is not {_any_of(route.severities)}"
 
 
-def incident_places(
-    routes: Routes, cluster: str, namespaces: tuple[str, ...], *, severity: str, otherwise: str
-) -> list[str]:
+def _has(labels: Labels, wanted: Mapping[str, str]) -> bool:
+    found = ((labels.get(name), pattern) for name, pattern in wanted.items())
+    return all(has is not None and fnmatchcase(has, pattern) for has, pattern in found)
+
+
+def incident_places(routes: Routes, told: OfIncident, *, otherwise: str) -> list[str]:
     """Where an incident is told: in the channel of the first route that tells of it, for in Slack one incident has one
     thread, or ``otherwise`` ("" for none); and at each target."""
-    fits = [one for one in routes.routes if not why_no_incident(one, cluster, namespaces, severity=severity)]
+    fits = [one for one in routes.routes if not why_no_incident(one, told)]
     channel = next((one.channel for one in fits if one.channel), otherwise)
     return [*([channel] if channel else []), *dict.fromkeys(one.target for one in fits if one.target)]
 

@@ -21,16 +21,17 @@ from msgspec.structs import replace
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app.core.model import Gap
-from app.core.routes import NO_ROUTES, Routes, incident_places
+from app.core.routes import NO_ROUTES, Routes
 from app.core.targets import is_target
 from app.notify import events, message, notice
 from app.notify.message import Told
+from app.notify.places import places_of
 from app.notify.slack import BusyError, Message, RefusedError, Slack, UnansweredError
 from app.notify.slack_words import DELETED, OF_THE_PLACE
 from app.notify.targets import OVER, Targets
 from app.notify.teller import Teller
 from app.store import incidents, notices, outbox, undoing
-from app.store.outbox import Due, Letter, New, Shown
+from app.store.outbox import Due, Letter, Shown
 from app.store.seen import read_seen
 
 FIRST_WAIT, LONGEST_WAIT = timedelta(seconds=10), timedelta(minutes=5)
@@ -103,7 +104,8 @@ class Sender:
         async with self.engine.begin() as conn:
             if self.channel:
                 await outbox.name_channel(conn, self.channel, now=self.clock())
-            await outbox.assign(conn, self._places_of, suspected=self.suspected, now=self.clock())
+            places = places_of(self.routes(), otherwise=self.channel)
+            await outbox.assign(conn, places, suspected=self.suspected, now=self.clock())
             await outbox.settle(conn, suspected=self.suspected, now=self.clock())
 
     async def send(self) -> None:
@@ -136,11 +138,6 @@ class Sender:
     def teller(self) -> Teller:
         """Who finds what changes owe."""
         return Teller(self.engine, self.routes, self.url, self.clock)
-
-    def _places_of(self, new: New) -> list[str]:
-        return incident_places(
-            self.routes(), new.cluster, new.namespaces, severity=new.severity, otherwise=self.channel
-        )
 
     async def _claim(self, *, to_targets: bool) -> tuple[Due, Rendered | Letter | None] | None:
         """What is to be sent next; None where nothing is due."""

@@ -76,7 +76,8 @@ class Teller:
         told = [(one, change) for one, change in found if change.at > now - outbox.LATEST and is_told(change)]
         if not told:
             return
-        labels = await labels_of(conn, [change.resource for _, change in told]) if routes.ask_labels else {}
+        asked = [change.resource for _, change in told] if routes.ask_labels(What.CHANGES) else []
+        labels = await labels_of(conn, asked)
         mutes = await notices.read_mutes(conn, now=now)
         of: dict[tuple[str, datetime | None], list[Both]] = defaultdict(list)
         for one, change in told:

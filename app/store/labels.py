@@ -10,6 +10,14 @@ from app.core.model import Object, Resource
 from app.core.routes import Labels
 from app.store.objects import load_states
 
+_WORKLOADS = (
+    ("apps", "Deployment"),
+    ("apps", "StatefulSet"),
+    ("apps", "DaemonSet"),
+    ("batch", "CronJob"),
+    ("batch", "Job"),
+)
+
 
 async def labels_of(conn: AsyncConnection, wanted: Sequence[Resource]) -> dict[Resource, Labels]:
     """The labels of objects and of their namespaces, as last known. A query for each cluster."""
@@ -21,6 +29,17 @@ async def labels_of(conn: AsyncConnection, wanted: Sequence[Resource]) -> dict[R
         known = {one: _labels(state.state) for one, state in states.items()}
         found |= {one: Labels(known.get(one), known.get(spaces[one]) if one in spaces else None) for one in own}
     return found
+
+
+async def labels_about(
+    conn: AsyncConnection, cluster: str, namespaces: Sequence[str], workloads: Sequence[str]
+) -> tuple[Labels, ...]:
+    """Those of each namespace, and of each workload (``namespace/name``), that an incident is about. One query."""
+    spaces = [Resource(cluster, "", "Namespace", None, one) for one in namespaces]
+    named = [one.partition("/") for one in workloads]
+    runs = [Resource(cluster, *kind, home, name) for home, _, name in named for kind in _WORKLOADS]
+    found = await labels_of(conn, [*spaces, *runs])
+    return tuple(labels for labels in found.values() if labels.own or labels.of_namespace)
 
 
 def _labels(state: Object | None) -> dict[str, str] | None:

@@ -10,9 +10,10 @@ that matters, and what it is sent is sealed before it is sent for the first time
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -71,7 +72,7 @@ GIVEN_UP = and_(_m.error != "", ~_m.dismissed)
 """Of messages those that wait for somebody."""
 
 _NEW = text("""
-    SELECT i.id, c.name AS cluster, i.severity, i.scope, i.started_at
+    SELECT i.id AS incident_id, c.name AS cluster, i.severity, i.scope, i.started_at
     FROM incidents i JOIN clusters c ON c.id = i.cluster_id
     WHERE i.started_at > :latest AND i.status <> 'merged' AND (i.status <> 'suspected' OR :suspected)
         AND (i.ranked_at IS NOT NULL OR i.news_at <= :unranked)
@@ -237,19 +238,27 @@ class New(Struct, frozen=True):
     cluster: str
     severity: str
     namespaces: tuple[str, ...]
+    workloads: tuple[str, ...]
     started_at: datetime
 
+    @classmethod
+    def of(cls, row: Any) -> New:
+        namespaces, workloads = (tuple(row.scope.get(name) or ()) for name in ("namespaces", "workloads"))
+        return cls(row.incident_id, row.cluster, row.severity, namespaces, workloads, row.started_at)
 
-async def assign(
-    conn: AsyncConnection, channels_of: Callable[[New], Collection[str]], *, suspected: bool, now: datetime
-) -> None:
+
+Places = Callable[[AsyncConnection, New], Awaitable[Collection[str]]]
+"""Where an incident is told, by the routes of now."""
+
+
+async def assign(conn: AsyncConnection, places_of: Places, *, suspected: bool, now: datetime) -> None:
     """Gives each new incident the channel and the targets that it is told in. ``suspected`` says whether incidents are,
     that nobody is called for."""
     asked = {"latest": now - LATEST, "unranked": now - UNRANKED, "suspected": suspected}
     since: dict[str, datetime] = {}
     for row in (await conn.execute(_NEW, asked)).all():
-        new = New(row.id, row.cluster, row.severity, tuple(row.scope.get("namespaces") or ()), row.started_at)
-        for channel in channels_of(new):
+        new = New.of(row)
+        for channel in await places_of(conn, new):
             if channel not in since:
                 since[channel] = await name_channel(conn, channel, now=now)
             if new.started_at >= since[channel] - BEFORE:
@@ -408,27 +417,21 @@ async def give_up(conn: AsyncConnection, due: Due, error: str, *, gone: bool) ->
 
 
 async def move(
-    conn: AsyncConnection,
-    channels_of: Callable[[New], Collection[str]],
-    *,
-    named: Collection[str],
-    key: str = "",
-    now: datetime,
+    conn: AsyncConnection, places_of: Places, *, named: Collection[str], key: str = "", now: datetime
 ) -> None:
     """What was given up of incidents in a channel of Slack's that is not among those ``named`` any more is owed to the
     ones in which such an incident is told by now: as a new message, where it is not told already. ``key`` as of
     try_again."""
     i, c = tables.incidents.c, tables.clusters.c
     given_up = (
-        select(_m.channel, i.id.label("incident_id"), c.name, i.severity, i.scope, i.started_at)
+        select(_m.channel, i.id.label("incident_id"), c.name.label("cluster"), i.severity, i.scope, i.started_at)
         .join(tables.incidents, i.id == _m.incident_id)
         .join(tables.clusters, c.id == i.cluster_id)
         .where(GIVEN_UP, over(now) == "", _m.part == 0, _m.channel.regexp_match("^[CG]"), _m.channel.not_in(named))
         .where(*_named(key))
     )
     for row in (await conn.execute(given_up)).all():
-        new = New(row.incident_id, row.name, row.severity, tuple(row.scope.get("namespaces") or ()), row.started_at)
-        if channels := [channel for channel in channels_of(new) if not is_target(channel)]:
+        if channels := [channel for channel in await places_of(conn, New.of(row)) if not is_target(channel)]:
             said = (_m.incident_id == row.incident_id, _m.channel == row.channel)
             await conn.execute(delete(_messages).where(*said))
         for channel in channels:

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 
 from app.core.roles import Role
-from app.core.routes import incident_places
+from app.notify.places import places_of
 from app.store import audit, deliveries, notices, outbox
 from app.store.seen import read_seen
 from app.web import templates
@@ -102,13 +102,11 @@ async def try_again(request: Request) -> Response:
     if form and not KEY.fullmatch(which):
         raise Problem(422, "message: the name of a message, or nothing for all", "message")
 
-    def places_of(new: outbox.New) -> list[str]:
-        return incident_places(routes, new.cluster, new.namespaces, severity=new.severity, otherwise=slack.channel)
-
     async with deps.write.begin() as conn:
         if which and (why := await outbox.why_over(conn, which, now=now)):
             raise Problem(409, f"{why}: it is not sent again")
-        await outbox.move(conn, places_of, named={slack.channel, *routes.channels}, key=which, now=now)
+        places = places_of(routes, otherwise=slack.channel)
+        await outbox.move(conn, places, named={slack.channel, *routes.channels}, key=which, now=now)
         await outbox.try_again(conn, which, now=now)
         await audit.note(conn, audit.Action.SENT_AGAIN, which or "all", now=now)
     return RedirectResponse("/slack", 303)

@@ -15,10 +15,10 @@ from app.core.changes.told import is_told, never_told
 from app.core.incidents import route_remarks
 from app.core.model import Change, Resource
 from app.core.objects.kind_names import built_in
-from app.core.routes import Labels, Route, Routes, incident_places, wanted_by, why_no_incident, why_not
+from app.core.routes import Labels, OfIncident, Route, Routes, incident_places, wanted_by, why_no_incident, why_not
 from app.core.targets import is_target
 from app.store import notices, timeline
-from app.store.labels import labels_of
+from app.store.labels import labels_about, labels_of
 from app.store.notices import Mute
 from app.web.params import Asked, Text, blank
 from app.web.problems import Problem
@@ -76,7 +76,7 @@ async def where(conn: AsyncConnection, asked: WhereAsked, routes: Routes, *, cha
     """Where it goes, with the routes, the labels and the mutes of now; ``channel`` is told of incidents that no route
     has told in another one, "" where Slack is not set up. Raises Problem for an unknown change."""
     if asked.severity:
-        return _where_incident(asked, asked.severity, routes, channel)
+        return await _where_incident(conn, asked, asked.severity, routes, channel)
     change = await _change(conn, asked.change) if asked.change else None
     resource = change.resource if change else _resource(asked)
     labels = (await labels_of(conn, [resource])).get(resource, Labels())
@@ -106,17 +106,20 @@ def _not_set_up(route: Route, channel: str) -> str:
     return NO_SLACK if route.channel and not channel else ""
 
 
-def _where_incident(asked: WhereAsked, severity: str, routes: Routes, channel: str) -> Where:
+async def _where_incident(
+    conn: AsyncConnection, asked: WhereAsked, severity: str, routes: Routes, channel: str
+) -> Where:
     cluster, namespaces = asked.cluster or "", (asked.namespace,) if asked.namespace else ()
+    told = OfIncident(cluster, severity, namespaces, await labels_about(conn, cluster, namespaces, ()))
     if asked.change or asked.kind or asked.name:
         raise Problem(422, "an incident has a severity, a cluster and a namespace, and is of no change", "severity")
     verdicts: list[Verdict] = []
     for route in routes.routes:
-        why = why_no_incident(route, cluster, namespaces, severity=severity) or _not_set_up(route, channel)
+        why = why_no_incident(route, told) or _not_set_up(route, channel)
         if not why and route.channel and any(one.route.channel and not one.why_not for one in verdicts):
             why = "a route above tells it in a channel, and one is enough"
         verdicts.append(Verdict(route, why, None, None))
-    places = incident_places(routes, cluster, namespaces, severity=severity, otherwise=channel)
+    places = incident_places(routes, told, otherwise=channel)
     if not channel:
         places = [place for place in places if is_target(place)]
     resource = Resource(cluster, "", "Incident", asked.namespace, "")

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from app.core.model import Resource
-from app.core.routes import Labels, Quiet, Route, Routes, What, wanted_by, why_no_incident, why_not
+from app.core.routes import Labels, OfIncident, Quiet, Route, Routes, What, wanted_by, why_no_incident, why_not
 
 WEB = Resource("prod-1", "apps", "Deployment", "shop", "web")
 NODE = Resource("prod-1", "", "Node", None, "n1")
@@ -91,11 +91,17 @@ def test_where_clocks_go_back_quiet_hours_end_in_time_to_come() -> None:
         ({"tell": ["incidents"], "namespaces": ["cart", "shop"]}, True),
         ({"tell": ["incidents"], "namespaces": ["cart"]}, False),
         ({"tell": ["incidents"], "clusters": ["dev"]}, False),
+        ({"tell": ["incidents"], "labels": {"team": "w*"}}, True),
+        ({"tell": ["incidents"], "labels": {"team": "shop", "app": "cart"}}, True),
+        ({"tell": ["incidents"], "labels": {"team": "shop", "tier": "1"}}, False),
+        ({"tell": ["incidents"], "labels": {"team": "payments"}}, False),
+        ({"tell": ["changes", "incidents"], "kinds": ["Deployment"]}, True),
     ],
 )
 def test_an_incident_is_told_by_where_its_alerts_are_and_how_severe_it_is(rule: dict[str, object], tells: bool) -> None:
-    assert (not why_no_incident(route(**rule), "prod-1", ("shop", "web"), severity="critical")) is tells
-    assert (not why_no_incident(route(**rule), "prod-1", ("shop", "web"), severity="CRITICAL")) is tells
+    labels = Labels({"app": "cart"}, {"team": "shop"}), Labels(None, {"team": "web", "tier": "1"})
+    for severity in ("critical", "CRITICAL"):
+        assert (not why_no_incident(route(**rule), OfIncident("prod-1", severity, ("shop", "web"), labels))) is tells
 
 
 @pytest.mark.parametrize(
@@ -115,7 +121,13 @@ def test_an_incident_is_told_by_where_its_alerts_are_and_how_severe_it_is(rule: 
 )
 def test_a_route_for_a_severity_tells_of_what_means_it(asked: str, severity: str, tells: bool) -> None:
     one = route(tell=["incidents"], severities=[asked])
-    assert (not why_no_incident(one, "prod-1", (), severity=severity)) is tells
+    assert (not why_no_incident(one, OfIncident("prod-1", severity))) is tells
+
+
+def test_an_incident_of_which_no_label_is_known_is_told_by_no_route_that_asks_for_one() -> None:
+    one = route(tell=["incidents"], labels={"team": "shop", "tier": "*"})
+    why = why_no_incident(one, OfIncident("prod-1", "critical"))
+    assert why == "no namespace or workload that it is about has team=shop, tier=*"
 
 
 @pytest.mark.parametrize(
