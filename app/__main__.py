@@ -20,6 +20,7 @@ import typer
 
 from app.client import commands
 from app.client.reach import Program
+from app.client.usage import Group
 from app.collect.inputs import InputKind
 from app.commands import options
 from app.commands.output import say, whole
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from app.store.database import Database
 
 cli = typer.Typer(
+    cls=Group,
     name="foreshock",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -17,6 +17,7 @@ import typer
 
 from app.client import commands
 from app.client.reach import Program
+from app.client.usage import Group
 from app.commands.output import NotReadError, say, whole
 from app.failures import Expected
 
@@ -29,6 +30,7 @@ NO_FILES = ":4"
 def program(*, add_completion: bool = False) -> typer.Typer:
     """The command; ``add_completion``: with what it takes to be asked what could come next."""
     found = typer.Typer(
+        cls=Group,
         name=NAME,
         help="Which change preceded an incident, in the cluster and namespace of kubectl's context.",
         no_args_is_help=True,

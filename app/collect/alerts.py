@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import blake2b
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import quote
 
 import msgspec
@@ -51,7 +51,7 @@ Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 
 class RawAlert(msgspec.Struct):
     startsAt: Instant  # noqa: N815 - the wire's name
-    status: str = "firing"
+    status: Literal["firing", "resolved"] = "firing"
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     endsAt: Instant | None = None  # noqa: N815

@@ -14,7 +14,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from pathlib import Path
 from typing import ClassVar, NamedTuple, Self
 
@@ -41,6 +41,16 @@ from app.tls import Tls, TlsError
 WITHIN = ClientTimeout(total=10.0)
 MOST_BYTES = 10 << 20
 MOST_HEADER = 8192
+_NAT64 = ip_network("64:ff9b::/96")
+"""RFC 6052."""
+_METADATA = (
+    ip_network("fd00:ec2::/32"),  # AWS: docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-data-retrieval.html
+    ip_network("fd20:ce::254/128"),  # Google: cloud.google.com/compute/docs/metadata/querying-metadata
+    ip_network("100.100.100.200/32"),  # Alibaba: alibabacloud.com/help/en/ecs/user-guide/view-instance-metadata
+    ip_network("168.63.129.16/32"),  # Azure: learn.microsoft.com/azure/virtual-network/what-is-ip-address-168-63-129-16
+    ip_network("192.0.0.192/32"),  # Oracle's older images: docs.oracle.com/iaas, gettingmetadata
+)
+"""What clouds answer at besides link-local addresses (169.254.169.254), which all of them do."""
 SAID = 300
 """Characters of what an endpoint says of a request that are told on."""
 
@@ -134,16 +144,25 @@ class Endpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def refuse(host: str, address: str) -> None:
     """Raises EndpointError for an address that nobody's Prometheus has: of this machine, where ``host`` does not say so
-    outright, or of its cloud's metadata (link-local, and AWS' fd00:ec2::/32)."""
+    outright, or of its cloud's metadata, in whatever form."""
     try:
-        found = ip_address(address.partition("%")[0])
+        found = _within(ip_address(address.partition("%")[0]))
     except ValueError:
         return  # a name: what it resolves to is looked at
-    found = getattr(found, "ipv4_mapped", None) or found
-    if found.is_link_local or found.is_multicast or found.is_unspecified or found.compressed.startswith("fd00:ec2:"):
+    is_nowhere = found.is_link_local or found.is_multicast or found.is_unspecified
+    if is_nowhere or any(found in network for network in _METADATA):
         raise EndpointError(f"url: {host} is at {address}, which is not asked: credentials of clouds are there")
     if found.is_loopback and host != "localhost" and not _is_address(host):
         raise EndpointError(f"url: {host} is at {address}: write localhost where this machine is meant")
+
+
+def _within(found: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    """The address that is asked in the end: of IPv4 within IPv6, by a mapping, NAT64 or 6to4."""
+    if isinstance(found, IPv4Address):
+        return found
+    if found in _NAT64:
+        return IPv4Address(int(found) & 0xFFFFFFFF)
+    return found.ipv4_mapped or found.sixtofour or found
 
 
 def _is_address(host: str) -> bool:

@@ -13,6 +13,7 @@ from app.commands.evaluate_ablation import Ablated
 from app.core.changes.report import WIDTH
 from app.core.evaluation.accuracy import Accuracy
 from app.core.evaluation.verdicts import Found, Own, own
+from app.core.phrases import many
 from app.store.database import Database
 from app.store.verdicts import read_judged
 
@@ -92,7 +93,7 @@ def own_as_json(told: Own) -> str:
 
 def own_as_table(told: Own) -> Iterator[str]:
     """How many there are, where the culprits stood, and whether the odds hold."""
-    yield f"{told.judged} incidents of which it is known what it was, {told.without_culprit} of them no change"
+    yield f"{many(told.judged, 'incident')} of which it is known what it was, {told.without_culprit} of them no change"
     if told.few and (told.ranked or told.reliability):
         yield "these are few: chance decides more than the ranking"
     if told.without_culprit:

@@ -11,6 +11,7 @@ SKEW = timedelta(seconds=1)
 SHORTEST = 5
 """Characters of a name that a text does not say by accident."""
 _SHOULD = re.compile(r"^\w+ should ")
+_REFUSED = {"Extra inputs are not permitted": "there is no such field", "Field required": "it is needed"}
 
 
 def number(value: float) -> str:
@@ -144,7 +145,7 @@ def iso_duration(text: str) -> str:
 
 def refusal(said: str) -> str:
     """What pydantic says of a value ("Input should be less than 1"), as said of a field: must be less than 1."""
-    return _SHOULD.sub("must ", said.removeprefix("Value error, "))
+    return _REFUSED.get(said) or _SHOULD.sub("must ", said.removeprefix("Value error, "))
 
 
 def excerpt(text: str, most: int = 140) -> str:

@@ -23,6 +23,7 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from app.core.changes.report import tame
+from app.core.phrases import refusal
 from app.failures import Expected
 from app.mcp.bounds import bounded, visible
 from app.mcp.tools import TOOLS, Reads, Tool
@@ -186,7 +187,9 @@ def _answer(server: Reads, tool: Tool, arguments: Mapping[str, Any]) -> types.Ca
     try:
         answer, left_out = bounded(tool.ask(server, tool.asked.model_validate(arguments)))
     except ValidationError as error:
-        return _refused("; ".join(f"{_named(one['loc'])}: {one['msg']}" for one in error.errors(include_input=False)))
+        return _refused(
+            "; ".join(f"{_named(one['loc'])}: {refusal(one['msg'])}" for one in error.errors(include_input=False))
+        )
     except Expected as error:
         return _refused(str(error))
     told = {

@@ -25,13 +25,13 @@ from app.core.routes import NO_ROUTES, Routes
 from app.core.targets import is_target
 from app.notify import events, message, notice
 from app.notify.message import Told
-from app.notify.places import places_of
 from app.notify.slack import BusyError, Message, RefusedError, Slack, UnansweredError
 from app.notify.slack_words import DELETED, OF_THE_PLACE
 from app.notify.targets import OVER, Targets
 from app.notify.teller import Teller
 from app.store import incidents, notices, outbox, undoing
 from app.store.outbox import Due, Letter, Shown
+from app.store.places import places_of
 from app.store.seen import read_seen
 
 FIRST_WAIT, LONGEST_WAIT = timedelta(seconds=10), timedelta(minutes=5)

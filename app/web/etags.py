@@ -17,7 +17,7 @@ import orjson
 
 _MOVING = ("freshness", "now_from", "before_from", "to", "start")
 _SECONDS = re.compile(rb"(\d\d:\d\d):\d\d(?:\.\d+)?")
-_NOT_SEEN = re.compile(rb'("to_at":"[^":]+:\d\d):[^"]*')
+_NOT_SEEN = re.compile(rb'("(?:to_at|time_end)":"[^":]+:\d\d):[^"]*')
 _SENT = re.compile(r'\*|(?:W/)?("[^"]*")')
 
 

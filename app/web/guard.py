@@ -15,13 +15,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.core.access import Identity
 from app.store import tokens
 from app.store.database import UNAVAILABLE
-from app.web import headers, onward
+from app.web import assets, headers, onward
 from app.web.deps import Deps, NoRoomError
 from app.web.problems import Problem, answer, of_database
 from app.web.proxied import identity_of, nobody
 
 OPEN = frozenset({"/healthz", "/readyz", "/login", "/login/oidc", "/login/oidc/back"})
-OPEN_UNDER = (headers.STATIC,)
+_FILES = frozenset({200, 206, 304})
+"""Answers that are a file, or say that one is known."""
+OPEN_UNDER = (assets.PATH,)
 SIGNED = frozenset({"/intake/launchdarkly", "/intake/slack"})
 SIGNED_UNDER = ("/intake/pagerduty/",)
 """What is sent here is signed, by who cannot send a credential: the route looks at the signature."""
@@ -177,7 +179,9 @@ class Guard:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(headers.of(scope["path"], self._deps.public_url))
+                is_named = message["status"] in _FILES and assets.is_of(scope["path"], scope["query_string"])
+                found = headers.of(self._deps.public_url, for_ever=is_named)
+                MutableHeaders(scope=message).update(found)
             await send(message)
 
         refusal = await self._refusal(scope)

@@ -16,7 +16,7 @@ ALWAYS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
-STATIC = "/static/"
+FOR_EVER = "public, max-age=31536000, immutable"
 
 
 def is_secure(public_url: str) -> bool:
@@ -24,12 +24,10 @@ def is_secure(public_url: str) -> bool:
     return urlsplit(public_url).scheme == "https"
 
 
-def of(path: str, public_url: str) -> dict[str, str]:
-    """The headers of the answer at ``path``. What shows a cluster is never stored by a browser or a proxy."""
-    found = {
-        **ALWAYS,
-        "cache-control": "public, max-age=31536000, immutable" if path.startswith(STATIC) else "no-store",
-    }
+def of(public_url: str, *, for_ever: bool = False) -> dict[str, str]:
+    """The headers of an answer, which may be kept ``for_ever`` or not at all: what shows a cluster is never stored by a
+    browser or a proxy."""
+    found = {**ALWAYS, "cache-control": FOR_EVER if for_ever else "no-store"}
     if is_secure(public_url):
         found["strict-transport-security"] = "max-age=31536000"
     return found

@@ -216,7 +216,7 @@ def install(app: FastAPI) -> None:
         response = answer(
             Problem(500, "this is a fault of ours; the log says more, with this request's id"), request.scope
         )
-        response.headers.update(headers.of(request.url.path, deps_of(request).public_url))  # the guard is passed by
+        response.headers.update(headers.of(deps_of(request).public_url))  # the guard is passed by
         response.headers[numbered.HEADER] = numbered.id_of(request.scope)
         return response
 

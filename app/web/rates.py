@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.web import guard, headers
+from app.web import assets, guard, headers
 from app.web.deps import Deps
 from app.web.problems import Problem, answer
 
@@ -27,7 +27,7 @@ MOST = 10_000
 """Credentials, and addresses, that are remembered; the one that asked longest ago is forgotten first."""
 OF_PROVIDER = "/login/oidc"
 UNLIMITED = frozenset({"/healthz", "/readyz", guard.METRICS})
-UNLIMITED_UNDER = (headers.STATIC, guard.OF_CLUSTERS, guard.OF_METRICS)
+UNLIMITED_UNDER = (assets.PATH, guard.OF_CLUSTERS, guard.OF_METRICS)
 """Probes, files, and what sends more than people ask: its own limits are the spool's and the receiver's."""
 INTAKE = "/intake/"
 BUSY = "this credential has as many requests at work as it may: wait for one to end"
@@ -190,7 +190,7 @@ class Rated:
         status = 503 if scope["path"].startswith(INTAKE) else 429
         problem = Problem(status, f"{why}: try again in {seconds} s", retry_after=seconds)
         response = answer(problem, scope)
-        MutableHeaders(raw=response.raw_headers).update(headers.of(scope["path"], self._deps.public_url))
+        MutableHeaders(raw=response.raw_headers).update(headers.of(self._deps.public_url))
         await response(scope, receive, send)
 
 

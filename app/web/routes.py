@@ -16,6 +16,7 @@ from starlette.staticfiles import StaticFiles
 from app.core.roles import Role
 from app.web import (
     api,
+    assets,
     audit_intake,
     audit_log,
     audited,
@@ -48,7 +49,6 @@ from app.web import (
     saved_views,
     senders,
     slack,
-    templates,
     undoing,
     verdicts,
 )
@@ -124,7 +124,7 @@ def create_app(deps: Deps, *, lifespan: Lifespan | None = None, limits: rates.Li
         _openapi(app),
     ):
         app.include_router(router)
-    app.mount("/static", StaticFiles(directory=templates.STATIC), name="static")
+    app.mount("/static", StaticFiles(directory=assets.STATIC), name="static")
     problems.install(app)
     app.add_middleware(Guard, deps=deps)
     app.add_middleware(rates.Rated, deps=deps, limits=limits or rates.Limits())

@@ -11,8 +11,8 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 
 from app.core.roles import Role
-from app.notify.places import places_of
 from app.store import audit, deliveries, notices, outbox
+from app.store.places import places_of
 from app.store.seen import read_seen
 from app.web import templates
 from app.web.auth import Needs, NeedsSlack, has
@@ -47,8 +47,8 @@ async def take(request: Request) -> Response:
             return JSONResponse(await deps_of(request).answer_command({name: told[0] for name, told in form.items()}))
         payload = msgspec.json.decode(form["payload"][0], type=dict)
         await deps_of(request).take_click(payload)
-    except (ValueError, KeyError) as error:
-        why = f"this is not what Slack sends of a click, a command or an event: {type(error).__name__}"
+    except (ValueError, KeyError):
+        why = "this is not what Slack sends of a click, a command or an event"
         raise Problem(400, why) from None
     return Response()
 

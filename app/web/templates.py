@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
+from app.web import assets
 from app.web.filters import FILTERS
 
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATES = ROOT / "templates"
-STATIC = ROOT / "static"
-
-
-@cache
-def _asset(name: str) -> str:
-    """The address of a file under static/, with its content's hash: it may be cached for ever."""
-    return f"/static/{name}?v={sha256((STATIC / name).read_bytes()).hexdigest()[:12]}"
 
 
 @cache
@@ -34,7 +27,7 @@ def environment() -> Environment:
         auto_reload=False,
     )
     made.filters.update(FILTERS)
-    made.globals["asset"] = _asset
+    made.globals["asset"] = assets.address
     return made
 
 

@@ -202,3 +202,12 @@ def test_alerts_without_a_fingerprint_whose_long_labels_differ_are_two() -> None
         for end in ("1", "2")
     )
     assert (first.fingerprint == second.fingerprint, len(first.fingerprint)) == (False, 32)
+
+
+def test_an_alert_that_neither_fires_nor_is_resolved_is_left_out_with_the_reason() -> None:
+    told = {"startsAt": AT.isoformat(), "labels": {"alertname": "Down"}, "fingerprint": "f"}
+    body = json.dumps({"version": "4", "alerts": [{**told, "status": "silly"}, {**told, "status": "firing"}]}).encode()
+    found, (left,) = parse(body, REDACTOR, received=AT)
+    assert len(found) == 1
+    assert left.why.startswith("alert 1 of 2: ")
+    assert "silly" in left.why

@@ -62,6 +62,13 @@ async def asked(endpoint: Endpoint, path: str = "/x", *, most: int = 1000) -> by
         ("http://[fd00:ec2::254]", "credentials of clouds"),
         ("http://[::ffff:169.254.169.254]", "credentials of clouds"),
         ("http://0.0.0.0:9090", "credentials of clouds"),
+        ("http://[64:ff9b::a9fe:a9fe]", "credentials of clouds"),
+        ("http://[2002:a9fe:a9fe::]", "credentials of clouds"),
+        ("http://[fd20:ce::254]", "credentials of clouds"),
+        ("http://100.100.100.200", "credentials of clouds"),
+        ("http://[::ffff:100.100.100.200]", "credentials of clouds"),
+        ("http://168.63.129.16", "credentials of clouds"),
+        ("http://192.0.0.192", "credentials of clouds"),
     ],
 )
 def test_a_url_that_is_not_asked_is_said_when_it_is_read(url: str, why: str) -> None:

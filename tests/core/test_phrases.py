@@ -38,6 +38,7 @@ def test_one_is_said_in_words() -> None:
         ("Input should be less than 1", "must be less than 1"),
         ("String should have at most 64 characters", "must have at most 64 characters"),
         ("Value error, names no cluster", "names no cluster"),
+        ("Extra inputs are not permitted", "there is no such field"),
     ],
 )
 def test_a_refusal_is_told_of_its_field(said: str, told: str) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from app.web.templates import STATIC, TEMPLATES, environment
+from app.web.assets import STATIC
+from app.web.templates import TEMPLATES, environment
 
 LISTED = re.findall(r"^\| (\S+) \|.*\| ([0-9a-f]{64}) \|$", (STATIC / "vendor/VENDOR.md").read_text(), re.MULTILINE)
 SOURCES = sorted(TEMPLATES.rglob("*.html"))

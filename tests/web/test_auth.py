@@ -11,7 +11,7 @@ from fastapi.routing import iter_route_contexts
 
 from app.core.roles import Role
 from app.store.tokens import Purpose
-from app.web import guard, headers
+from app.web import assets, guard, headers
 from app.web.auth import NeedsCluster, NeedsSignature, NeedsSlack, Policy, policy_of
 from app.web.routes import create_app
 from tests.web.conftest import Site, deps
@@ -375,13 +375,17 @@ async def test_every_answer_carries_the_headers(site: Site) -> None:
             await stranger.get("/"),
             await stranger.get("/login"),
             await stranger.get("/healthz"),
+            await stranger.get(assets.address("icon.svg")),
             await stranger.get("/static/icon.svg"),
+            await stranger.get("/static/icon.svg?v=000000000000"),
+            await stranger.get(assets.address("icon.svg").replace("icon.svg", "nothing.svg")),
+            await stranger.get("/static/vendor"),
         ]
     for answer in answers:
         for name, value in headers.ALWAYS.items():
             assert answer.headers[name] == value
-        cached = "immutable" if answer.url.path.startswith("/static/") else "no-store"
-        assert cached in answer.headers["cache-control"]
+        is_named = str(answer.url).endswith(assets.address("icon.svg"))
+        assert ("immutable" if is_named else "no-store") in answer.headers["cache-control"], answer.url
         assert "unsafe" not in answer.headers["content-security-policy"]
 
 

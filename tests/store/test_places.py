@@ -7,8 +7,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.core.model import Batch, ObjectState, Resource
 from app.core.routes import Route, Routes, What
-from app.notify.places import places_of
 from app.store.outbox import New
+from app.store.places import places_of
 from app.store.record import record
 from tests.store.factories import CLUSTER, NOON
 
