@@ -8,6 +8,7 @@ from __future__ import annotations
 from app import interrupts
 
 # isort: split
+import os
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from app.client import commands
+from app.client.environment import URL
 from app.client.reach import Program
 from app.client.usage import Group
 from app.collect.inputs import InputKind
@@ -241,6 +243,11 @@ def _tell_own(*, as_json: bool, diagram: Path | None) -> None:
     from app.commands import scores
     from app.commands.diagram import svg
 
+    if there := os.environ.get(URL):
+        raise typer.BadParameter(
+            f"--own asks the database of this machine; how good the rankings of {there} were its page /accuracy says, and"
+            f" /api/v1/accuracy (unset {URL} to ask this machine)"
+        )
     told = _run(scores.read_own)
     if diagram is not None:
         diagram.write_text(svg(told.reliability))

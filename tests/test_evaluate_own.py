@@ -46,6 +46,9 @@ async def test_what_people_said_is_counted(dsn: str, database: Database) -> None
     assert [line.split(":")[0] for line in figures[4:]] == ["said 0.30 (1)", f"said {LEADS.probability:.2f} (1)"]
     done = foreshock("evaluate", "--own", "--json", DATABASE_URL=dsn)
     assert done.returncode == Exit.DONE, done.stderr
+    elsewhere = foreshock("evaluate", "--own", DATABASE_URL=dsn, FORESHOCK_URL="https://foreshock.example")
+    assert (elsewhere.returncode, elsewhere.stdout) == (2, "")
+    assert "https://foreshock.example" in elsewhere.stderr
     told = json.loads(done.stdout)
     assert (told["judged"], told["without_culprit"], told["none_led"]) == (2, 1, 1)
     assert {when: one["first"]["share"] for when, one in told["ranked"].items()} == {"at first": 1.0, "at last": 1.0}
