@@ -245,8 +245,8 @@ def _tell_own(*, as_json: bool, diagram: Path | None) -> None:
 
     if there := os.environ.get(URL):
         raise typer.BadParameter(
-            f"--own asks the database of this machine; how good the rankings of {there} were its page /accuracy says, and"
-            f" /api/v1/accuracy (unset {URL} to ask this machine)"
+            f"--own asks the database of this machine; how good the rankings of {there} were its page /accuracy says,"
+            f" and /api/v1/accuracy (unset {URL} to ask this machine)"
         )
     told = _run(scores.read_own)
     if diagram is not None:
