@@ -259,8 +259,12 @@ def _call(call: Item) -> str:
     return " ".join(told) or "all calls"
 
 
+FEW = 0.1
+
+
 def _rate(name: str) -> Callable[[Item], str]:
-    return lambda call: f"{call[name]:.1f}"
+    """Of what is rare so many digits that once in an hour is not never."""
+    return lambda call: f"{call[name]:.4f}" if 0 < call[name] < FEW else f"{call[name]:.1f}"
 
 
 def _unseen(cluster: Item) -> str:
