@@ -276,7 +276,8 @@ def _undoing(suspect: Suspect, known: Mapping[str, Known], room: int) -> Iterato
 
 def _none(told: Told, ranking: Ranking) -> Iterator[Json]:
     why = "traffic, hardware, time" + (", or a change that was not recorded" if ranking.none_leads else "")
-    text = f"*None of these*  *{percent(ranking.none_of_these)}*\n{why}"
+    share = f"  *{percent(ranking.none_of_these)}*" if ranking.suspects else ""
+    text = f"*None of these*{share}\n{why}"
     yield from _judged(told.incident, (NONE,), text, leads=ranking.none_leads)
 
 

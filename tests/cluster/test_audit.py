@@ -31,7 +31,7 @@ from tests.serving import program
 from tests.test_audit_webhook import token_for
 from tests.test_tls import certificate
 
-CLUSTER = "audited"
+CLUSTER, NAMED = "audited", "named"
 DAY = timedelta(days=1)
 PATIENCE = "--audit-webhook-initial-backoff=6s"
 """A batch that is not taken is sent again for 49 s, as a start of the program takes long on busy cores."""
@@ -95,22 +95,22 @@ def made(kind: str, name: str) -> dict[str, object]:
     return {"metadata": {"name": name}, "spec": {"selector": {"matchLabels": labels}, "template": pods}}
 
 
-async def recorded(database: Database) -> list[Change]:
+async def recorded(database: Database, cluster: str = CLUSTER) -> list[Change]:
     """The changes of KINDS in the namespace default."""
     now = datetime.now(UTC)
     async with database.read.connect() as conn:
-        found = await changes.read_window(conn, CLUSTER, now - DAY, now + DAY, limit=5000)
+        found = await changes.read_window(conn, cluster, now - DAY, now + DAY, limit=5000)
     return [one for one in found if one.resource.kind in KINDS and one.resource.namespace == "default"]
 
 
-async def told_twice(database: Database, oracle: Oracle) -> list[Change]:
+async def told_twice(database: Database, oracle: Oracle, cluster: str = CLUSTER) -> list[Change]:
     """What is recorded once all that was written is there, its actor known, and each update watched, or after a minute.
 
     What the API server tells of a write and what is watched arrive in either order.
     """
     ends = asyncio.get_running_loop().time() + 60
     while True:
-        found = await recorded(database)
+        found = await recorded(database, cluster)
         is_whole = len(found) >= len(oracle.wrote) and all(
             "audit" in one.sources and ("watch" in one.sources or one.verb is not Verb.UPDATE) for one in found
         )
@@ -119,12 +119,12 @@ async def told_twice(database: Database, oracle: Oracle) -> list[Change]:
         await asyncio.sleep(0.2)
 
 
-async def watched(database: Database) -> None:
+async def watched(database: Database, cluster: str = CLUSTER) -> None:
     """Wait until both kinds are watched."""
     async with asyncio.timeout(60):
         while True:
             async with database.read.connect() as conn:
-                found = await watches.read(conn, CLUSTER)
+                found = await watches.read(conn, cluster)
             both = [found.get(name) for name in (("", "configmaps"), ("apps", "deployments"))]
             if all(one and one.resource_version for one in both):
                 return
@@ -184,7 +184,7 @@ async def test_a_name_that_the_server_makes_up_is_found_though_the_request_does_
     """At the level Metadata the audit log says nothing of such a name, at Request how it begins."""
     cert, key = certificate(tmp_path)
     data_dir = tmp_path / "data"
-    token = token_for(dsn, CLUSTER)
+    token = token_for(dsn, NAMED)
     rules = [
         {"level": "Metadata", "resources": [{"group": "", "resources": ["configmaps"]}]},
         {"level": "Request", "resources": [{"group": "apps", "resources": ["deployments"]}]},
@@ -196,14 +196,14 @@ async def test_a_name_that_the_server_makes_up_is_found_though_the_request_does_
         _, address = stack.enter_context(
             program(dsn, data_dir, "--port", "0", "--tls-cert", str(cert), "--tls-key", str(key))
         )
-        plane = stack.enter_context(webhook.telling(tmp_path, address, *flags, cluster=CLUSTER, token=token, cert=cert))
+        plane = stack.enter_context(webhook.telling(tmp_path, address, *flags, cluster=NAMED, token=token, cert=cert))
         let_alice_write(plane)
-        webhook.follow(plane, data_dir, CLUSTER)
-        await watched(database)
+        webhook.follow(plane, data_dir, NAMED)
+        await watched(database, NAMED)
         oracle = Oracle(stack.enter_context(plane.client("alice")))
         for number in range(10):
             oracle.generate(f"run-{number % 2}-")
-        found = await told_twice(database, oracle)
+        found = await told_twice(database, oracle, NAMED)
     assert told(found) == Counter(oracle.wrote)
     assert {(one.actor.name, *sorted(one.sources)) for one in found} == {("alice", "audit", "watch")}
 
