@@ -15,8 +15,8 @@ GIVEN_UP = timedelta(days=1)
 asked for by its name: it was looked at once, or is gone."""
 NEVER, NOT_YET, NO_MORE = (
     "no change of this cluster is recorded",
-    "the record of changes begins only then",
-    "nothing tells of changes from then on",
+    "the record of changes begins later",
+    "the record of changes ended before",
 )
 
 

@@ -17,7 +17,7 @@ def test_when_nothing_was_recorded_is_said_first() -> None:
     unseen = (Gap("lab", "", after(-60), after(60), NO_MORE),)
     ranking = rank(replace(gathered(incident=DOWN), unseen=unseen))
     assert ranking.not_measured[0] == (
-        f"Not seen {after(-60):%m-%d %H:%M:%S} to {after(60):%H:%M:%S}: nothing tells of changes from then on."
+        f"Not seen {after(-60):%m-%d %H:%M:%S} to {after(60):%H:%M:%S}: the record of changes ended before."
     )
 
 
